@@ -181,6 +181,16 @@ impl Known for crate::lifecycle::v1::Peer {
         None
     }
 }
+impl Known for crate::lifecycle::v1::SetLogVerbosityRequest {
+    fn unknown(&self) -> Option<&'static str> {
+        None
+    }
+}
+impl Known for crate::lifecycle::v1::SetLogVerbosityResponse {
+    fn unknown(&self) -> Option<&'static str> {
+        None
+    }
+}
 impl Known for crate::notice::v1::Notice {
     fn unknown(&self) -> Option<&'static str> {
         None

@@ -117,6 +117,14 @@ pub struct MetricHistogram {
     #[prost(uint64, repeated, tag = "4")]
     pub cumulative_counts: ::prost::alloc::vec::Vec<u64>,
 }
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct SetLogVerbosityRequest {
+    /// klog's verbosity, as of the kubelet's flag -v: 4 is debug, 8 is trace.
+    #[prost(uint32, tag = "1")]
+    pub verbosity: u32,
+}
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct SetLogVerbosityResponse {}
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
 #[repr(i32)]
 pub enum MetricKind {
@@ -310,6 +318,36 @@ pub mod lifecycle_service_client {
                 );
             self.inner.unary(req, path, codec).await
         }
+        /// Sets what the service logs, until it is restarted or the next call.
+        pub async fn set_log_verbosity(
+            &mut self,
+            request: impl tonic::IntoRequest<super::SetLogVerbosityRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::SetLogVerbosityResponse>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = crate::known::Codec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/polylet.lifecycle.v1.LifecycleService/SetLogVerbosity",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(
+                    GrpcMethod::new(
+                        "polylet.lifecycle.v1.LifecycleService",
+                        "SetLogVerbosity",
+                    ),
+                );
+            self.inner.unary(req, path, codec).await
+        }
     }
 }
 /// Generated server implementations.
@@ -340,6 +378,14 @@ pub mod lifecycle_service_server {
             request: tonic::Request<super::ListMetricsRequest>,
         ) -> std::result::Result<
             tonic::Response<super::ListMetricsResponse>,
+            tonic::Status,
+        >;
+        /// Sets what the service logs, until it is restarted or the next call.
+        async fn set_log_verbosity(
+            &self,
+            request: tonic::Request<super::SetLogVerbosityRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::SetLogVerbosityResponse>,
             tonic::Status,
         >;
     }
@@ -539,6 +585,52 @@ pub mod lifecycle_service_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = ListMetricsSvc(inner);
+                        let codec = crate::known::Codec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/polylet.lifecycle.v1.LifecycleService/SetLogVerbosity" => {
+                    #[allow(non_camel_case_types)]
+                    struct SetLogVerbositySvc<T: LifecycleService>(pub Arc<T>);
+                    impl<
+                        T: LifecycleService,
+                    > tonic::server::UnaryService<super::SetLogVerbosityRequest>
+                    for SetLogVerbositySvc<T> {
+                        type Response = super::SetLogVerbosityResponse;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::SetLogVerbosityRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as LifecycleService>::set_log_verbosity(&inner, request)
+                                    .await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = SetLogVerbositySvc(inner);
                         let codec = crate::known::Codec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(

@@ -7,7 +7,9 @@ use polylet_kit::{Channel, Ctx, MAX_MESSAGE_SIZE};
 use polylet_watch::{Change, WatchWire};
 use polylet_wire::known::{self, Known};
 use polylet_wire::lifecycle::v1::lifecycle_service_client::LifecycleServiceClient;
-use polylet_wire::lifecycle::v1::{GetInfoRequest, ListMetricsRequest, MetricFamily};
+use polylet_wire::lifecycle::v1::{
+    GetInfoRequest, ListMetricsRequest, MetricFamily, SetLogVerbosityRequest,
+};
 use polylet_wire::pleg::v1::pleg_service_client::PlegServiceClient;
 use polylet_wire::pleg::v1::{PodState, WatchPodStatesRequest};
 use polylet_wire::prober::v1::prober_service_client::ProberServiceClient;
@@ -41,8 +43,8 @@ pub(crate) struct PeerClients {
     pleg: Channel,
     eviction: Channel,
     prober: Channel,
-    /// All services that count something.
-    counting: Vec<Channel>,
+    /// All other services but the supervisor: they count something, and have a log.
+    services: Vec<(&'static str, Channel)>,
 }
 
 impl PeerClients {
@@ -53,15 +55,21 @@ impl PeerClients {
             pleg: ctx.peer("pleg").unwatched_channel(),
             eviction: ctx.peer("eviction").channel(),
             prober: ctx.peer("prober").channel(),
-            counting: vec![
-                ctx.peer("eviction").channel(),
-                ctx.peer("image-gc").channel(),
-                ctx.peer("pleg").unwatched_channel(),
-                ctx.peer("pod-config").unwatched_channel(),
-                ctx.peer("prober").channel(),
-                ctx.peer("status-reporter").unwatched_channel(),
-                ctx.peer("sync-coordinator").unwatched_channel(),
-                ctx.peer("volume-manager").channel(),
+            services: vec![
+                ("eviction", ctx.peer("eviction").channel()),
+                ("image-gc", ctx.peer("image-gc").channel()),
+                ("pleg", ctx.peer("pleg").unwatched_channel()),
+                ("pod-config", ctx.peer("pod-config").unwatched_channel()),
+                ("prober", ctx.peer("prober").channel()),
+                (
+                    "status-reporter",
+                    ctx.peer("status-reporter").unwatched_channel(),
+                ),
+                (
+                    "sync-coordinator",
+                    ctx.peer("sync-coordinator").unwatched_channel(),
+                ),
+                ("volume-manager", ctx.peer("volume-manager").channel()),
             ],
         }
     }
@@ -192,7 +200,7 @@ impl PeerClients {
 
     /// What the services have counted, this one among them. One that is unavailable, or too old to be asked, adds nothing.
     pub(crate) async fn metrics(&self) -> Vec<MetricFamily> {
-        let calls = self.counting.iter().map(|channel| async {
+        let calls = self.services.iter().map(|(_, channel)| async {
             let mut client = LifecycleServiceClient::new(channel.clone());
             let mut request = Request::new(ListMetricsRequest {});
             request.set_timeout(INFO_TIMEOUT);
@@ -202,6 +210,22 @@ impl PeerClients {
         let answers = futures::future::join_all(calls).await;
         let all = answers.into_iter().flatten().flatten();
         all.chain(polylet_kit::metrics::families()).collect()
+    }
+
+    /// Sets the log verbosity of all of them, and returns those that do not have it, with the reasons.
+    pub(crate) async fn set_log_verbosity(&self, verbosity: u32) -> Vec<(&'static str, String)> {
+        let calls = self.services.iter().map(|(service, channel)| async move {
+            let set = repeated(|| {
+                let mut client = LifecycleServiceClient::new(channel.clone());
+                let mut request = Request::new(SetLogVerbosityRequest { verbosity });
+                request.set_timeout(INFO_TIMEOUT);
+                async move { client.set_log_verbosity(request).await }
+            });
+            let failed = set.await.err();
+            failed.map(|status| (*service, status.message().to_owned()))
+        });
+        let failed = futures::future::join_all(calls).await;
+        failed.into_iter().flatten().collect()
     }
 
     /// Metrics of usage as text: of a new sample.

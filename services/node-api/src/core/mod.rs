@@ -19,4 +19,5 @@ pub(crate) mod streaming;
 #[cfg(test)]
 mod tests;
 pub(crate) mod ttl_cache;
+pub(crate) mod verbosity;
 pub(crate) mod zpages;

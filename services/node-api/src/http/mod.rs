@@ -1,6 +1,7 @@
 //! The HTTP endpoints of the node API.
 
 mod checkpoint;
+mod flags;
 pub(crate) mod health;
 mod journal;
 mod log_directories;
@@ -110,6 +111,9 @@ pub(crate) fn node(
                     .route(path, post(checkpoint::post))
                     .with_state(state.clone()),
             );
+        }
+        if switches.debug_flags {
+            router = router.merge(flags::router(state.peers.clone()));
         }
         router = router.merge(debug(state));
     }

@@ -37,7 +37,10 @@ fn main() -> ExitCode {
                 _ => drain.cancelled().await,
             }
         });
-        ctx.background("idle work", async move { drained.cancelled().await });
+        ctx.background("idle work", async move {
+            drained.cancelled().await;
+            tracing::debug!("idle work ended");
+        });
         Ok(Service::new().on_drain(async { vec!["one thing".to_owned()] }))
     })
 }

@@ -5,7 +5,7 @@ use polylet_wire::lifecycle::v1::lifecycle_service_server::{
 };
 use polylet_wire::lifecycle::v1::{
     Api, DrainRequest, DrainResponse, GetInfoRequest, GetInfoResponse, ListMetricsRequest,
-    ListMetricsResponse,
+    ListMetricsResponse, SetLogVerbosityRequest, SetLogVerbosityResponse,
 };
 use polylet_wire::status::v1::status_service_client::StatusServiceClient;
 use polylet_wire::status::v1::status_service_server::{StatusService, StatusServiceServer};
@@ -142,6 +142,13 @@ impl LifecycleService for Info {
         &self,
         _: tonic::Request<ListMetricsRequest>,
     ) -> Result<tonic::Response<ListMetricsResponse>, Status> {
+        Err(Status::unimplemented("not needed"))
+    }
+
+    async fn set_log_verbosity(
+        &self,
+        _: tonic::Request<SetLogVerbosityRequest>,
+    ) -> Result<tonic::Response<SetLogVerbosityResponse>, Status> {
         Err(Status::unimplemented("not needed"))
     }
 }

@@ -7,12 +7,12 @@ use tonic::{Request, Response, Status};
 use crate::ctx::Ctx;
 use crate::descriptor::COMMON_APIS;
 use crate::drain::Drain;
-use crate::metrics;
+use crate::{metrics, telemetry};
 
 /// Deadline of a drain without one in the request.
 pub(crate) const DRAIN_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Serves `GetInfo`, `Drain` and `ListMetrics` for every service.
+/// Serves information about the process, and what is done to it, for every service.
 pub(crate) struct Lifecycle {
     pub(crate) ctx: Ctx,
     pub(crate) drain: Drain,
@@ -75,5 +75,14 @@ impl LifecycleService for Lifecycle {
     ) -> Result<Response<wire::ListMetricsResponse>, Status> {
         let families = metrics::families();
         Ok(Response::new(wire::ListMetricsResponse { families }))
+    }
+
+    async fn set_log_verbosity(
+        &self,
+        request: Request<wire::SetLogVerbosityRequest>,
+    ) -> Result<Response<wire::SetLogVerbosityResponse>, Status> {
+        telemetry::set_verbosity(request.into_inner().verbosity)
+            .map_err(|error| Status::failed_precondition(crate::report(&error)))?;
+        Ok(Response::new(wire::SetLogVerbosityResponse {}))
     }
 }

@@ -6,7 +6,7 @@ use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use polylet_wire::lifecycle::v1::lifecycle_service_client::LifecycleServiceClient;
-use polylet_wire::lifecycle::v1::{DrainRequest, GetInfoRequest};
+use polylet_wire::lifecycle::v1::{DrainRequest, GetInfoRequest, SetLogVerbosityRequest};
 use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_check_response::ServingStatus;
 use tonic_health::pb::health_client::HealthClient;
@@ -187,6 +187,28 @@ async fn serves_health_and_info_and_drains() {
     let status = health.check(check).await.unwrap().into_inner().status();
     assert_eq!(status, ServingStatus::NotServing);
     assert_eq!(started.terminate(), Some(0), "{}", dir.log());
+}
+
+#[tokio::test]
+async fn log_verbosity_is_set_while_the_service_runs() {
+    for (verbosity, expected) in [(4, true), (3, false)] {
+        let dir = TestDir::new();
+        let started = dir.start();
+        dir.wait_serving().await;
+        let mut lifecycle = LifecycleServiceClient::new(channel(&dir.path("run/pleg.sock")));
+        for verbosity in [5, verbosity] {
+            let request = SetLogVerbosityRequest { verbosity };
+            lifecycle.set_log_verbosity(request).await.unwrap();
+        }
+        assert_eq!(started.terminate(), Some(0), "{}", dir.log());
+        let log = dir.log();
+        assert!(log.contains("log verbosity set verbosity=5"), "{log}");
+        assert_eq!(
+            log.contains("DEBUG pleg: idle work ended"),
+            expected,
+            "{log}"
+        );
+    }
 }
 
 #[tokio::test]

@@ -92,14 +92,8 @@ fn node_ips(text: &str) -> Result<Value, String> {
     }
 }
 
-/// The log level for upstream's verbosity. Libraries stay at `info`.
+/// The log level for upstream's verbosity.
 fn verbosity(text: &str) -> Result<Value, String> {
-    let quiet = "h2=info,hyper=info,hyper_util=info,rustls=info,tower=info,tonic=info";
-    let level = match text.parse::<u32>() {
-        Ok(0..=3) => "info".to_owned(),
-        Ok(4..=7) => format!("debug,{quiet}"),
-        Ok(_) => format!("trace,{quiet}"),
-        Err(_) => return Err("expected a whole number".to_owned()),
-    };
-    Ok(level.into())
+    let verbosity = text.parse().map_err(|_| "expected a whole number")?;
+    Ok(polylet_kit::telemetry::verbosity_filter(verbosity).into())
 }

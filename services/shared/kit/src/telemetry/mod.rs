@@ -5,6 +5,7 @@ mod export;
 mod journal;
 mod line;
 mod past_span;
+mod verbosity;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -18,10 +19,11 @@ use tracing::level_filters::LevelFilter;
 use tracing_subscriber::filter::Targets;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
-use tracing_subscriber::{Layer, registry};
+use tracing_subscriber::{Layer, registry, reload};
 
 use export::{QueueProcessor, SpanQueue};
 pub use past_span::{PastSpan, record};
+pub use verbosity::{VerbosityError, set_verbosity, verbosity_filter};
 
 /// Environment variable that overrides the configuration's `logLevel`: a level, or `target=level`
 /// pairs.
@@ -62,13 +64,15 @@ pub fn init(setup: &Setup<'_>) -> Telemetry {
     let log = std::env::var(LOG_VARIABLE).unwrap_or_else(|_| setup.log_level.to_owned());
     let (filter, wrong) = log_filter(&log);
     let journal = journal::JournalLayer::from_environment(setup.service);
-    let lines = journal.is_none().then(|| {
-        tracing_subscriber::fmt::layer()
+    let output = match journal {
+        Some(journal) => journal.boxed(),
+        None => tracing_subscriber::fmt::layer()
             .with_writer(std::io::stderr)
             .event_format(line::OneLine::new(setup.service))
-    });
-    let logs = lines.with_filter(filter.clone());
-    let journal = journal.with_filter(filter);
+            .boxed(),
+    };
+    let (filter, handle) = reload::Layer::new(filter);
+    let logs = output.with_filter(filter);
     let spans = setup.span_socket.map(|socket| spans(setup, socket));
     let layer = spans.as_ref().map(|spans| {
         tracing_opentelemetry::layer()
@@ -83,7 +87,9 @@ pub fn init(setup: &Setup<'_>) -> Telemetry {
             .with_filter(Targets::new().with_target("polylet", LevelFilter::INFO))
     });
     // Fails only where a subscriber is set already, as in tests; that one stays.
-    let _ = registry().with(logs).with(journal).with(layer).try_init();
+    if registry().with(logs).with(layer).try_init().is_ok() {
+        verbosity::set_handle(handle);
+    }
     if wrong {
         tracing::warn!(filter = log, "invalid log level or filter; using info");
     }
