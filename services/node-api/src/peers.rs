@@ -7,9 +7,7 @@ use polylet_kit::{Channel, Ctx, MAX_MESSAGE_SIZE};
 use polylet_watch::{Change, WatchWire};
 use polylet_wire::known::{self, Known};
 use polylet_wire::lifecycle::v1::lifecycle_service_client::LifecycleServiceClient;
-use polylet_wire::lifecycle::v1::{
-    GetInfoRequest, ListMetricsRequest, MetricFamily, SetLogVerbosityRequest,
-};
+use polylet_wire::lifecycle::v1::{GetInfoRequest, ListMetricsRequest, MetricFamily};
 use polylet_wire::pleg::v1::pleg_service_client::PlegServiceClient;
 use polylet_wire::pleg::v1::{PodState, WatchPodStatesRequest};
 use polylet_wire::prober::v1::prober_service_client::ProberServiceClient;
@@ -21,11 +19,13 @@ use polylet_wire::status::v1::{ListPodStatusesRequest, PodStatus, WatchPodStatus
 use tokio::time::timeout;
 use tonic::{Code, Request, Status};
 
+use crate::service_channels::ServiceChannels;
+
 /// Timeout of a snapshot of a stream.
 const SNAPSHOT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Timeout of a question about the state of a peer.
-const INFO_TIMEOUT: Duration = Duration::from_secs(3);
+pub(crate) const INFO_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// The services without which pods are not synced, as status-reporter follows them.
 const SYNCING: [&str; 2] = ["sync-coordinator", "pleg"];
@@ -43,8 +43,8 @@ pub(crate) struct PeerClients {
     pleg: Channel,
     eviction: Channel,
     prober: Channel,
-    /// All other services but the supervisor: they count something, and have a log.
-    services: Vec<(&'static str, Channel)>,
+    /// All other services but the supervisor.
+    pub(crate) services: ServiceChannels,
 }
 
 impl PeerClients {
@@ -55,22 +55,7 @@ impl PeerClients {
             pleg: ctx.peer("pleg").unwatched_channel(),
             eviction: ctx.peer("eviction").channel(),
             prober: ctx.peer("prober").channel(),
-            services: vec![
-                ("eviction", ctx.peer("eviction").channel()),
-                ("image-gc", ctx.peer("image-gc").channel()),
-                ("pleg", ctx.peer("pleg").unwatched_channel()),
-                ("pod-config", ctx.peer("pod-config").unwatched_channel()),
-                ("prober", ctx.peer("prober").channel()),
-                (
-                    "status-reporter",
-                    ctx.peer("status-reporter").unwatched_channel(),
-                ),
-                (
-                    "sync-coordinator",
-                    ctx.peer("sync-coordinator").unwatched_channel(),
-                ),
-                ("volume-manager", ctx.peer("volume-manager").channel()),
-            ],
+            services: ServiceChannels::new(ctx),
         }
     }
 
@@ -210,22 +195,6 @@ impl PeerClients {
         let answers = futures::future::join_all(calls).await;
         let all = answers.into_iter().flatten().flatten();
         all.chain(polylet_kit::metrics::families()).collect()
-    }
-
-    /// Sets the log verbosity of all of them, and returns those that do not have it, with the reasons.
-    pub(crate) async fn set_log_verbosity(&self, verbosity: u32) -> Vec<(&'static str, String)> {
-        let calls = self.services.iter().map(|(service, channel)| async move {
-            let set = repeated(|| {
-                let mut client = LifecycleServiceClient::new(channel.clone());
-                let mut request = Request::new(SetLogVerbosityRequest { verbosity });
-                request.set_timeout(INFO_TIMEOUT);
-                async move { client.set_log_verbosity(request).await }
-            });
-            let failed = set.await.err();
-            failed.map(|status| (*service, status.message().to_owned()))
-        });
-        let failed = futures::future::join_all(calls).await;
-        failed.into_iter().flatten().collect()
     }
 
     /// Metrics of usage as text: of a new sample.

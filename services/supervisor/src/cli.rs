@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use clap::{Args, Parser, Subcommand};
 use polylet_kit::{Config, DEFAULT_CONFIG, Exit, config, report};
 
-use crate::args::{LogArgs, OutputFormat, RollbackArgs, UpgradeArgs};
+use crate::args::{LogArgs, OutputFormat, ProfileArgs, RollbackArgs, UpgradeArgs};
 use crate::backend::BackendKind;
 use crate::flags::{self, EffectiveConfig, FlagError, ParsedArgs};
 use crate::handover::check;
@@ -56,6 +56,8 @@ enum Command {
         /// Name, namespace/name or uid of the pod, or a trace ID
         pod: String,
     },
+    /// Take a profile of a service, for `go tool pprof`
+    Profile(ProfileArgs),
     /// Run Polylet instead of the kubelet, or go back; says first what it will do
     Takeover(TakeoverArgs),
     /// Replace the program of a service, of the supervisor, or of all, while pods keep running
@@ -136,6 +138,7 @@ pub fn main() -> ExitCode {
         Command::Pods => client::run(show::pods::show(&config, output)),
         Command::Logs(args) => client::run(show::logs::show(&config, args)),
         Command::Trace { pod } => client::run(show::trace::show(&config, &pod, output)),
+        Command::Profile(args) => client::run(show::profile::show(&config, args, output)),
         Command::Upgrade(args) => client::run(show::upgrade::upgrade(&config, args, output)),
         Command::Rollback(args) => client::run(show::upgrade::roll_back(&config, args, output)),
         Command::History => client::run(show::history::show(&config, output)),

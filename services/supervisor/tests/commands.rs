@@ -291,6 +291,34 @@ async fn following_ends_when_the_container_exits() {
 }
 
 #[tokio::test]
+async fn profiles_are_refused_by_name_and_by_duration() {
+    let node = Node::started();
+    for (arguments, code, message) in [
+        (
+            &["profile", "plex"][..],
+            1,
+            "unknown service \"plex\"; known are pleg, pod-config",
+        ),
+        (&["profile", "pleg"], 69, "(pleg is not listening)"),
+        (
+            &["profile", "pleg", "--seconds", "0"],
+            64,
+            "0 is not in 1..=300",
+        ),
+        (
+            &["profile", "pleg", "--seconds", "301"],
+            64,
+            "301 is not in 1..=300",
+        ),
+    ] {
+        let output = node.run(arguments).await;
+        let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(code), "{stderr}");
+        assert!(stderr.contains(message), "{stderr}");
+    }
+}
+
+#[tokio::test]
 async fn health_of_one_service_is_checked() {
     let node = Node::started();
     assert_eq!(node.text(&["health", "pod-config"]).await, "SERVING\n");

@@ -9,6 +9,7 @@ pub(crate) mod logs;
 mod metrics;
 mod node_logs;
 mod pods;
+mod pprof;
 mod request_counts;
 mod stats;
 mod streams;
@@ -113,7 +114,10 @@ pub(crate) fn node(
             );
         }
         if switches.debug_flags {
-            router = router.merge(flags::router(state.peers.clone()));
+            router = router.merge(flags::router(state.peers.services.clone()));
+        }
+        if switches.profiling {
+            router = router.merge(pprof::router(state.peers.services.clone()));
         }
         router = router.merge(debug(state));
     }
