@@ -9,7 +9,7 @@ pub(crate) enum PprofPage {
     CommandLine,
     /// Processor time.
     Profile,
-    /// Allocations.
+    /// Allocations of memory.
     Heap,
     Symbol,
     /// What only the runtime of Go has.

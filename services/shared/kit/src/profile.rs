@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use futures::stream::{self, Stream, StreamExt};
 pub use polylet_profile::function_names;
-use polylet_profile::{CpuSampling, HeapSampling, ProfileError, Samples};
+use polylet_profile::{CpuSampling, HeapSampling, ProfileError, ProfileSamples};
 use polylet_wire::lifecycle::v1::profile_service_client::ProfileServiceClient;
 use polylet_wire::lifecycle::v1::profile_service_server::{ProfileService, ProfileServiceServer};
 use polylet_wire::lifecycle::v1::{ProfileKind, ProfileRequest, ProfileResponse};
@@ -24,7 +24,7 @@ const CHUNK: usize = 256 * 1024;
 /// Time for the names of the functions, after the samples were taken.
 const ENCODE_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Samples that are being taken.
+/// ProfileSamples that are being taken.
 enum ProfileSampling {
     Cpu(CpuSampling),
     Heap(HeapSampling),
@@ -51,7 +51,7 @@ impl ProfileSampling {
         })
     }
 
-    fn finish(self) -> Samples {
+    fn finish(self) -> ProfileSamples {
         match self {
             Self::Cpu(sampling) => sampling.finish(),
             Self::Heap(sampling) => sampling.finish(),

@@ -1,4 +1,4 @@
-//! Samples of processor time, by a timer and its signal.
+//! ProfileSamples of processor time, by a timer and its signal.
 
 use std::ffi::{c_int, c_void};
 use std::io;
@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::ProfileError;
 use crate::recorder::{Recorder, Recording};
-use crate::samples::{SampleKind, Samples};
+use crate::samples::{ProfileSamples, SampleKind};
 use crate::stack::{Stack, program_counter};
 
 /// Processor time between two samples, as of Go's profiler.
@@ -14,7 +14,7 @@ pub(crate) const PERIOD: Duration = Duration::from_millis(10);
 
 static RECORDER: Recorder = Recorder::new();
 
-/// Samples the processor time of all threads until it is finished or dropped.
+/// ProfileSamples the processor time of all threads until it is finished or dropped.
 #[derive(Debug)]
 pub struct CpuSampling {
     /// Dropped after the timer has stopped.
@@ -39,10 +39,10 @@ impl CpuSampling {
     }
 
     /// Stops, and returns the samples.
-    pub fn finish(mut self) -> Samples {
+    pub fn finish(mut self) -> ProfileSamples {
         stop_timer();
         let recorded = self.recording.take().map(Recording::finish);
-        Samples::new(SampleKind::Cpu, recorded)
+        ProfileSamples::new(SampleKind::Cpu, recorded)
     }
 }
 

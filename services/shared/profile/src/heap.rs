@@ -1,4 +1,4 @@
-//! Samples of allocations, by the allocator of the program.
+//! ProfileSamples of allocations, by the allocator of the program.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 
 use crate::ProfileError;
 use crate::recorder::{Recorder, Recording};
-use crate::samples::{SampleKind, Samples};
+use crate::samples::{ProfileSamples, SampleKind};
 use crate::stack::Stack;
 
 /// Bytes between two samples, on average.
@@ -85,7 +85,7 @@ unsafe impl GlobalAlloc for SampledAllocator {
     }
 }
 
-/// Samples allocations until it is finished or dropped. What was allocated before is not in the profile.
+/// ProfileSamples allocations until it is finished or dropped. What was allocated before is not in the profile.
 #[derive(Debug)]
 pub struct HeapSampling {
     recording: Recording,
@@ -108,8 +108,8 @@ impl HeapSampling {
     }
 
     /// Stops, and returns the samples.
-    pub fn finish(self) -> Samples {
-        Samples::new(SampleKind::Heap, Some(self.recording.finish()))
+    pub fn finish(self) -> ProfileSamples {
+        ProfileSamples::new(SampleKind::Heap, Some(self.recording.finish()))
     }
 }
 

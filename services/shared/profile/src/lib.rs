@@ -7,9 +7,9 @@
 //!   and whether they are freed meanwhile.
 //!
 //! Nothing is sampled at rest: no timer runs, the signal's handler is not installed before the first
-//! profile, and an allocation costs one load of a number that does not change. Samples are recorded in a
+//! profile, and an allocation costs one load of a number that does not change. ProfileSamples are recorded in a
 //! buffer of a fixed size, without locks and without allocations, and get their names afterwards
-//! ([`Samples::encode`]), which is slow.
+//! ([`ProfileSamples::encode`]), which is slow.
 //!
 //! Existing crates were no fit: they keep tens of megabytes after the first profile, and write temporary
 //! files; others have to replace the allocator.
@@ -36,7 +36,7 @@ mod symbols;
 
 pub use cpu::CpuSampling;
 pub use heap::{HeapSampling, SampledAllocator};
-pub use samples::Samples;
+pub use samples::ProfileSamples;
 pub use symbols::function_names;
 
 /// Why there is no profile.

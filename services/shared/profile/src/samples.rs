@@ -1,4 +1,4 @@
-//! Samples that were taken, on their way to a profile.
+//! ProfileSamples that were taken, on their way to a profile.
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
@@ -22,12 +22,12 @@ pub(crate) enum SampleKind {
 
 /// The samples of a profile. Their addresses have no names yet.
 #[derive(Debug)]
-pub struct Samples {
+pub struct ProfileSamples {
     kind: SampleKind,
     recorded: Recorded,
 }
 
-impl Samples {
+impl ProfileSamples {
     pub(crate) fn new(kind: SampleKind, recorded: Option<Recorded>) -> Self {
         let recorded = recorded.unwrap_or_else(|| Recorded {
             started_at: SystemTime::now(),
@@ -110,7 +110,7 @@ impl SampleKind {
     fn stack<'a>(
         self,
         record: &'a Record,
-        frames: &BTreeMap<usize, Vec<symbols::Frame>>,
+        frames: &BTreeMap<usize, Vec<symbols::SourceFrame>>,
     ) -> WeightedStack<'a> {
         match self {
             Self::Cpu => WeightedStack {
@@ -128,7 +128,7 @@ impl SampleKind {
 /// The stack of an allocation from the function on that asked for it, if its functions are known.
 fn without_allocator<'a>(
     addresses: &'a [usize],
-    frames: &BTreeMap<usize, Vec<symbols::Frame>>,
+    frames: &BTreeMap<usize, Vec<symbols::SourceFrame>>,
 ) -> &'a [usize] {
     let is_allocator = |address: &usize| {
         let found = frames.get(address).map(Vec::as_slice).unwrap_or_default();

@@ -5,7 +5,7 @@ use std::ffi::c_void;
 
 /// A function, and where it is in the source if the program has that information.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Frame {
+pub(crate) struct SourceFrame {
     pub(crate) function: String,
     pub(crate) file: String,
     pub(crate) line: u32,
@@ -13,15 +13,17 @@ pub(crate) struct Frame {
 
 /// The functions at addresses: several where functions are inlined, innermost first; none where it is not known.
 /// Reads the symbols of the program, and frees them afterwards: milliseconds for the first address.
-pub(crate) fn resolve(addresses: impl IntoIterator<Item = usize>) -> BTreeMap<usize, Vec<Frame>> {
+pub(crate) fn resolve(
+    addresses: impl IntoIterator<Item = usize>,
+) -> BTreeMap<usize, Vec<SourceFrame>> {
     let mut found = BTreeMap::new();
     for address in addresses {
-        let frames: &mut Vec<Frame> = found.entry(address).or_default();
+        let frames: &mut Vec<SourceFrame> = found.entry(address).or_default();
         if frames.is_empty() {
             backtrace::resolve(address as *mut c_void, |symbol| {
                 let function = symbol.name().map(|name| format!("{name:#}"));
                 let file = symbol.filename().map(|file| file.display().to_string());
-                frames.push(Frame {
+                frames.push(SourceFrame {
                     function: function.unwrap_or_default(),
                     file: file.unwrap_or_default(),
                     line: symbol.lineno().unwrap_or_default(),

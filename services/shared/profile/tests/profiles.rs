@@ -5,7 +5,7 @@ use std::hint::black_box;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use polylet_profile::{CpuSampling, HeapSampling, ProfileError, SampledAllocator, Samples};
+use polylet_profile::{CpuSampling, HeapSampling, ProfileError, ProfileSamples, SampledAllocator};
 
 #[global_allocator]
 static ALLOCATOR: SampledAllocator = SampledAllocator;
@@ -40,7 +40,7 @@ fn allocate_and_free() {
 }
 
 /// The output of `go tool pprof`; `None` where Go is not installed.
-fn go_tool_pprof(samples: &Samples, options: &[&str]) -> Option<String> {
+fn go_tool_pprof(samples: &ProfileSamples, options: &[&str]) -> Option<String> {
     if Command::new("go").arg("version").output().is_err() {
         eprintln!("not checked with go tool pprof: there is no go");
         return None;

@@ -10,7 +10,7 @@ pub(crate) use message::ProfileMessage;
 use self::message::{
     FunctionMessage, LineMessage, LocationMessage, MappingMessage, SampleMessage, ValueTypeMessage,
 };
-use crate::symbols::Frame;
+use crate::symbols::SourceFrame;
 
 /// The only mapping: the names of functions are in the profile.
 const PROGRAM: u64 = 1;
@@ -48,7 +48,7 @@ pub(crate) struct WeightedStack<'a> {
 pub(crate) fn build<'a>(
     header: &ProfileHeader,
     stacks: impl Iterator<Item = WeightedStack<'a>>,
-    frames: &BTreeMap<usize, Vec<Frame>>,
+    frames: &BTreeMap<usize, Vec<SourceFrame>>,
 ) -> ProfileMessage {
     let mut samples: BTreeMap<&[usize], Vec<i64>> = BTreeMap::new();
     for stack in stacks {
@@ -142,7 +142,7 @@ impl Locations {
     fn id(
         &mut self,
         address: usize,
-        frames: &BTreeMap<usize, Vec<Frame>>,
+        frames: &BTreeMap<usize, Vec<SourceFrame>>,
         texts: &mut StringTable,
     ) -> u64 {
         if let Some(id) = self.location_ids.get(&address) {
@@ -166,7 +166,7 @@ impl Locations {
         id
     }
 
-    fn function(&mut self, frame: &Frame, texts: &mut StringTable) -> u64 {
+    fn function(&mut self, frame: &SourceFrame, texts: &mut StringTable) -> u64 {
         let name = texts.position(&frame.function);
         let filename = texts.position(&frame.file);
         let functions = &mut self.functions;
@@ -196,8 +196,8 @@ fn identifier(position: usize) -> u64 {
 mod tests {
     use super::*;
 
-    fn frame(function: &str, line: u32) -> Frame {
-        Frame {
+    fn frame(function: &str, line: u32) -> SourceFrame {
+        SourceFrame {
             function: function.to_owned(),
             file: "a.rs".to_owned(),
             line,
