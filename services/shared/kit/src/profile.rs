@@ -24,7 +24,7 @@ const CHUNK: usize = 256 * 1024;
 /// Time for the names of the functions, after the samples were taken.
 const ENCODE_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// ProfileSamples that are being taken.
+/// Samples that are being taken.
 enum ProfileSampling {
     Cpu(CpuSampling),
     Heap(HeapSampling),

@@ -1,4 +1,4 @@
-//! ProfileSamples of processor time, by a timer and its signal.
+//! Samples of processor time, by a timer and its signal.
 
 use std::ffi::{c_int, c_void};
 use std::io;
@@ -14,7 +14,7 @@ pub(crate) const PERIOD: Duration = Duration::from_millis(10);
 
 static RECORDER: Recorder = Recorder::new();
 
-/// ProfileSamples the processor time of all threads until it is finished or dropped.
+/// Samples the processor time of all threads until it is finished or dropped.
 #[derive(Debug)]
 pub struct CpuSampling {
     /// Dropped after the timer has stopped.

@@ -1,4 +1,4 @@
-//! ProfileSamples of allocations, by the allocator of the program.
+//! Samples of allocations, by the allocator of the program.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -85,7 +85,7 @@ unsafe impl GlobalAlloc for SampledAllocator {
     }
 }
 
-/// ProfileSamples allocations until it is finished or dropped. What was allocated before is not in the profile.
+/// Samples allocations until it is finished or dropped. What was allocated before is not in the profile.
 #[derive(Debug)]
 pub struct HeapSampling {
     recording: Recording,

@@ -7,7 +7,7 @@
 //!   and whether they are freed meanwhile.
 //!
 //! Nothing is sampled at rest: no timer runs, the signal's handler is not installed before the first
-//! profile, and an allocation costs one load of a number that does not change. ProfileSamples are recorded in a
+//! profile, and an allocation costs one load of a number that does not change. Samples are recorded in a
 //! buffer of a fixed size, without locks and without allocations, and get their names afterwards
 //! ([`ProfileSamples::encode`]), which is slow.
 //!

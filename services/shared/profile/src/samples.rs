@@ -1,4 +1,4 @@
-//! ProfileSamples that were taken, on their way to a profile.
+//! Samples that were taken, on their way to a profile.
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
