@@ -118,9 +118,9 @@ fn download(name: &str, profile: Vec<u8>) -> Response {
     let mut response = ([(CONTENT_TYPE, "application/octet-stream")], profile).into_response();
     let disposition = format!("attachment; filename={name:?}");
     if let Ok(disposition) = HeaderValue::try_from(disposition) {
-        response
+        let _ = response
             .headers_mut()
-            .insert(CONTENT_DISPOSITION, disposition);
+            .try_insert(CONTENT_DISPOSITION, disposition);
     }
     no_sniffing(response)
 }
@@ -158,7 +158,10 @@ fn error(code: StatusCode, message: &str) -> Response {
 
 fn no_sniffing(mut response: Response) -> Response {
     let value = HeaderValue::from_static("nosniff");
-    response.headers_mut().insert(X_CONTENT_TYPE_OPTIONS, value);
+    // A response has a handful of headers.
+    let _ = response
+        .headers_mut()
+        .try_insert(X_CONTENT_TYPE_OPTIONS, value);
     response
 }
 
