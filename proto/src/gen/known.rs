@@ -181,6 +181,18 @@ impl Known for crate::lifecycle::v1::Peer {
         None
     }
 }
+impl Known for crate::lifecycle::v1::ProfileRequest {
+    fn unknown(&self) -> Option<&'static str> {
+        None
+            .or_else(|| enums::<crate::lifecycle::v1::ProfileKind>([&self.kind], "polylet.lifecycle.v1.ProfileRequest.kind"))
+    }
+}
+impl Known for crate::lifecycle::v1::ProfileResponse {
+    const STREAMED: bool = true;
+    fn unknown(&self) -> Option<&'static str> {
+        None
+    }
+}
 impl Known for crate::lifecycle::v1::SetLogVerbosityRequest {
     fn unknown(&self) -> Option<&'static str> {
         None

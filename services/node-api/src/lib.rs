@@ -34,6 +34,7 @@ mod http;
 mod peers;
 mod reviews;
 mod server;
+mod service_channels;
 mod streaming;
 mod tls;
 mod tls_settings;
@@ -71,7 +72,7 @@ pub static DESCRIPTOR: ServiceDescriptor = ServiceDescriptor {
             package: "polylet.prober.v1",
             level: levels::PROBER,
         },
-        // What they count.
+        // What they count, their logs and their profiles.
         Dependency {
             service: "image-gc",
             package: "polylet.lifecycle.v1",

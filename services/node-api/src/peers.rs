@@ -21,11 +21,13 @@ use polylet_wire::status::v1::{ListPodStatusesRequest, PodStatus, WatchPodStatus
 use tokio::time::timeout;
 use tonic::{Code, Request, Status};
 
+use crate::service_channels::ServiceChannels;
+
 /// Timeout of a snapshot of a stream.
 const SNAPSHOT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Timeout of a question about the state of a peer.
-const INFO_TIMEOUT: Duration = Duration::from_secs(3);
+pub(crate) const INFO_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// The services without which pods are not synced, as status-reporter follows them.
 const SYNCING: [&str; 2] = ["sync-coordinator", "pleg"];
@@ -43,8 +45,8 @@ pub(crate) struct PeerClients {
     pleg: Channel,
     eviction: Channel,
     prober: Channel,
-    /// All other services but the supervisor: they count something, and have a log.
-    services: Vec<(&'static str, Channel)>,
+    /// All other services but the supervisor.
+    pub(crate) services: ServiceChannels,
 }
 
 impl PeerClients {
@@ -55,22 +57,7 @@ impl PeerClients {
             pleg: ctx.peer("pleg").unwatched_channel(),
             eviction: ctx.peer("eviction").channel(),
             prober: ctx.peer("prober").channel(),
-            services: vec![
-                ("eviction", ctx.peer("eviction").channel()),
-                ("image-gc", ctx.peer("image-gc").channel()),
-                ("pleg", ctx.peer("pleg").unwatched_channel()),
-                ("pod-config", ctx.peer("pod-config").unwatched_channel()),
-                ("prober", ctx.peer("prober").channel()),
-                (
-                    "status-reporter",
-                    ctx.peer("status-reporter").unwatched_channel(),
-                ),
-                (
-                    "sync-coordinator",
-                    ctx.peer("sync-coordinator").unwatched_channel(),
-                ),
-                ("volume-manager", ctx.peer("volume-manager").channel()),
-            ],
+            services: ServiceChannels::new(ctx),
         }
     }
 

@@ -1,4 +1,9 @@
 //! The process; everything is in the library.
+
+/// Records samples while a profile is taken.
+#[global_allocator]
+static ALLOCATOR: polylet_kit::SampledAllocator = polylet_kit::SampledAllocator;
+
 fn main() -> std::process::ExitCode {
     polylet_kit::main(&polylet_pleg::DESCRIPTOR, polylet_pleg::build)
 }

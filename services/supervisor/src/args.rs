@@ -17,6 +17,22 @@ pub(crate) enum OutputFormat {
     Json,
 }
 
+/// Arguments of `polylet profile`.
+#[derive(Args)]
+pub(crate) struct ProfileArgs {
+    /// The service, such as pleg, or supervisor
+    pub(crate) service: String,
+    /// How long to sample, in seconds
+    #[arg(long, value_name = "N", default_value_t = 30, value_parser = clap::value_parser!(u64).range(1..=300))]
+    pub(crate) seconds: u64,
+    /// Sample allocations of memory instead of processor time
+    #[arg(long)]
+    pub(crate) heap: bool,
+    /// The file to write, or - for standard output; SERVICE-cpu.pb.gz or SERVICE-heap.pb.gz unless given
+    #[arg(long, short, value_name = "FILE")]
+    pub(crate) file: Option<PathBuf>,
+}
+
 /// Arguments of `polylet upgrade`.
 #[derive(Args)]
 pub(crate) struct UpgradeArgs {

@@ -7,7 +7,7 @@ use clap::{Args, Parser, Subcommand};
 use polylet_kit::{Config, DEFAULT_CONFIG, Exit, config, report};
 
 use crate::args::trace::TraceArgs;
-use crate::args::{LogArgs, OutputFormat, RollbackArgs, UpgradeArgs};
+use crate::args::{LogArgs, OutputFormat, ProfileArgs, RollbackArgs, UpgradeArgs};
 use crate::backend::BackendKind;
 use crate::flags::{self, EffectiveConfig, FlagError, ParsedArgs};
 use crate::handover::check;
@@ -54,6 +54,8 @@ enum Command {
     Logs(LogArgs),
     /// Show the trace of a pod's start, or where the time of many went
     Trace(Box<TraceArgs>),
+    /// Take a profile of a service, for `go tool pprof`
+    Profile(ProfileArgs),
     /// Run Polylet instead of the kubelet, or go back; says first what it will do
     Takeover(TakeoverArgs),
     /// Replace the program of a service, of the supervisor, or of all, while pods keep running
@@ -134,6 +136,7 @@ pub fn main() -> ExitCode {
         Command::Pods => client::run(show::pods::show(&config, output)),
         Command::Logs(args) => client::run(show::logs::show(&config, args)),
         Command::Trace(args) => client::run(show::trace::run(&config, *args, output)),
+        Command::Profile(args) => client::run(show::profile::show(&config, args, output)),
         Command::Upgrade(args) => client::run(show::upgrade::upgrade(&config, args, output)),
         Command::Rollback(args) => client::run(show::upgrade::roll_back(&config, args, output)),
         Command::History => client::run(show::history::show(&config, output)),

@@ -10,6 +10,8 @@ use polylet_kit::{Config, Exit, report};
 use polylet_wire::lifecycle::v1::GetInfoRequest;
 use polylet_wire::lifecycle::v1::lifecycle_service_client::LifecycleServiceClient;
 
+use crate::core::order;
+
 /// Timeout of a call.
 const TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -93,6 +95,15 @@ pub(crate) fn run(command: impl Future<Output = Result<(), ClientError>>) -> Exi
         | ClientError::NotUpgraded(_) => Exit::Failed,
     }
     .into()
+}
+
+/// The service of a name that somebody typed, or the supervisor.
+pub(crate) fn known_service(name: &str) -> Result<&'static str, ClientError> {
+    order::program_name(name).ok_or_else(|| {
+        let known: Vec<_> = order::upgradable().collect();
+        let known = known.join(", ");
+        ClientError::NotFound(format!("unknown service {name:?}; known are {known}"))
+    })
 }
 
 /// A channel to a service, if it is listening.

@@ -165,6 +165,7 @@ impl Node {
             routes.add(StatusServiceServer::new(fake.clone()));
             routes.add(PodConfigServiceServer::new(fake.clone()));
             routes.add(tonic_health::server::health_reporter().1);
+            routes.add(polylet_kit::profile::server());
             tokio::spawn(serve(socket, routes, std::future::pending()));
         }
         let node = Node { dir, running };
@@ -288,6 +289,59 @@ async fn following_ends_when_the_container_exits() {
         String::from_utf8(output.stdout).unwrap(),
         "one\ntwo\nthree\n"
     );
+}
+
+#[tokio::test]
+async fn profile_of_a_service_is_written_to_a_file() {
+    let node = Node::started();
+    let file = node.dir.path().join("profile.pb.gz");
+    let path = file.display().to_string();
+    let arguments = ["profile", "pod-config", "--seconds", "1", "--file", &path];
+    let message = node.text(&arguments).await;
+    assert!(
+        message.contains(&format!("go tool pprof -top {path}")),
+        "{message}"
+    );
+    let written = fs::read(&file).unwrap();
+    assert_eq!(written.get(..2), Some(&[0x1f, 0x8b][..]), "gzip");
+    // The fake service has another allocator.
+    let heap = node
+        .run(&["profile", "pod-config", "--seconds", "1", "--heap"])
+        .await;
+    let stderr = String::from_utf8_lossy(&heap.stderr).into_owned();
+    assert_eq!(heap.status.code(), Some(70), "{stderr}");
+    assert!(
+        stderr.contains("refused: the allocator of this program"),
+        "{stderr}"
+    );
+}
+
+#[tokio::test]
+async fn profiles_are_refused_by_name_and_by_duration() {
+    let node = Node::started();
+    for (arguments, code, message) in [
+        (
+            &["profile", "plex"][..],
+            1,
+            "unknown service \"plex\"; known are pleg, pod-config",
+        ),
+        (&["profile", "pleg"], 69, "(pleg is not listening)"),
+        (
+            &["profile", "pleg", "--seconds", "0"],
+            64,
+            "0 is not in 1..=300",
+        ),
+        (
+            &["profile", "pleg", "--seconds", "301"],
+            64,
+            "301 is not in 1..=300",
+        ),
+    ] {
+        let output = node.run(arguments).await;
+        let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(code), "{stderr}");
+        assert!(stderr.contains(message), "{stderr}");
+    }
 }
 
 #[tokio::test]

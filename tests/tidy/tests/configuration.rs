@@ -6,8 +6,9 @@ use polylet_kit::config::{INEFFECTIVE_FIELDS, KubeletConfiguration, UNSUPPORTED_
 use polylet_tidy::{files, root};
 use serde_json::Value;
 
-/// Fields that name cgroups whose usage is measured, though no process is moved there.
-const PARTLY_USED: [&str; 2] = ["kubeletCgroups", "systemCgroups"];
+/// Fields that name cgroups whose usage is measured, though no process is moved there, and one that upstream's messages of
+/// the node API mention.
+const PARTLY_USED: [&str; 3] = ["kubeletCgroups", "logging.verbosity", "systemCgroups"];
 
 /// Fields that are used where the configuration is read, with the words that show it.
 const USED_WHEN_READ: &[(&str, &str)] = &[

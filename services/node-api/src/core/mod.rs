@@ -13,6 +13,7 @@ pub(crate) mod node_log_query;
 pub(crate) mod not_served;
 pub(crate) mod page_form;
 pub(crate) mod pods;
+pub(crate) mod pprof;
 pub(crate) mod probes;
 pub(crate) mod request_labels;
 pub(crate) mod review_limit;

@@ -14,7 +14,7 @@ use futures::future::BoxFuture;
 use polylet_kit::telemetry;
 
 use crate::core::verbosity;
-use crate::peers::PeerClients;
+use crate::service_channels::ServiceChannels;
 
 /// A number; more is none.
 const MAX_BODY: usize = 1024;
@@ -25,11 +25,11 @@ type Failures = Vec<(&'static str, String)>;
 type Setter = Arc<dyn Fn(u32) -> BoxFuture<'static, Failures> + Send + Sync>;
 
 /// The endpoint.
-pub(super) fn router(peers: PeerClients) -> Router {
+pub(super) fn router(services: ServiceChannels) -> Router {
     with_setter(Arc::new(move |verbosity| {
-        let peers = peers.clone();
+        let services = services.clone();
         async move {
-            let mut failed = peers.set_log_verbosity(verbosity).await;
+            let mut failed = services.set_log_verbosity(verbosity).await;
             if let Err(error) = telemetry::set_verbosity(verbosity) {
                 failed.push(("node-api", polylet_kit::report(&error)));
             }

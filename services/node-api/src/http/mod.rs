@@ -10,6 +10,7 @@ mod metrics;
 mod node_logs;
 pub(crate) mod not_served;
 mod pods;
+mod pprof;
 mod request_counts;
 mod stats;
 mod streams;
@@ -116,7 +117,10 @@ pub(crate) fn node(
             );
         }
         if switches.debug_flags {
-            router = router.merge(flags::router(state.peers.clone()));
+            router = router.merge(flags::router(state.peers.services.clone()));
+        }
+        if switches.profiling {
+            router = router.merge(pprof::router(state.peers.services.clone()));
         }
         router = router.merge(debug(state));
     }

@@ -5,6 +5,9 @@ use std::process::ExitCode;
 use polylet_kit::{Api, Ctx, Dependency, Service, ServiceDescriptor};
 use polylet_wire::levels;
 
+#[global_allocator]
+static ALLOCATOR: polylet_kit::SampledAllocator = polylet_kit::SampledAllocator;
+
 static DESCRIPTOR: ServiceDescriptor = ServiceDescriptor {
     service: "pleg",
     version: "0.0.1",

@@ -81,7 +81,8 @@ impl LifecycleService for Lifecycle {
         &self,
         request: Request<wire::SetLogVerbosityRequest>,
     ) -> Result<Response<wire::SetLogVerbosityResponse>, Status> {
-        telemetry::set_verbosity(request.into_inner().verbosity)
+        let wire::SetLogVerbosityRequest { verbosity } = request.into_inner();
+        telemetry::set_verbosity(verbosity)
             .map_err(|error| Status::failed_precondition(crate::report(&error)))?;
         Ok(Response::new(wire::SetLogVerbosityResponse {}))
     }

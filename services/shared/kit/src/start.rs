@@ -23,7 +23,7 @@ use crate::peers::{Peers, socket_path};
 use crate::telemetry::{self, Telemetry};
 use crate::{
     BoxError, Exit, Notices, Service, ServiceDescriptor, listener, lock, notify, peer_checks,
-    report, serve, stale_files, status_line, subprocess,
+    profile, report, serve, stale_files, status_line, subprocess,
 };
 
 /// How long to wait for responses after the drain.
@@ -230,6 +230,7 @@ where
         ctx: ctx.clone(),
         drain: drain.clone(),
     }));
+    routes.add(profile::server());
     health.serving().await;
     notify::ready();
     tracing::info!("serving");

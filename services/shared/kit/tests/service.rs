@@ -5,8 +5,11 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
+use polylet_kit::profile;
 use polylet_wire::lifecycle::v1::lifecycle_service_client::LifecycleServiceClient;
-use polylet_wire::lifecycle::v1::{DrainRequest, GetInfoRequest, SetLogVerbosityRequest};
+use polylet_wire::lifecycle::v1::{
+    DrainRequest, GetInfoRequest, ProfileKind, SetLogVerbosityRequest,
+};
 use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_check_response::ServingStatus;
 use tonic_health::pb::health_client::HealthClient;
@@ -209,6 +212,34 @@ async fn log_verbosity_is_set_while_the_service_runs() {
             "{log}"
         );
     }
+}
+
+#[tokio::test]
+async fn profiles_of_a_running_service_are_taken() {
+    let dir = TestDir::new();
+    let started = dir.start();
+    dir.wait_serving().await;
+    let channel = channel(&dir.path("run/pleg.sock"));
+    for kind in [ProfileKind::Cpu, ProfileKind::Heap] {
+        let duration = Duration::from_millis(200);
+        let taken = profile::take_from(channel.clone(), kind, duration).await;
+        let taken = taken.unwrap();
+        assert_eq!(taken.get(..2), Some(&[0x1f, 0x8b][..]), "{kind:?}");
+    }
+    // A caller that goes ends its profile, and another one gets the next.
+    let long = profile::take_from(channel.clone(), ProfileKind::Cpu, Duration::from_secs(60));
+    let began = tokio::time::timeout(Duration::from_millis(100), long).await;
+    assert!(began.is_err(), "{began:?}");
+    let began = Instant::now();
+    loop {
+        let short = Duration::from_millis(10);
+        match profile::take_from(channel.clone(), ProfileKind::Cpu, short).await {
+            Ok(_) => break,
+            Err(status) => assert_eq!(status.code(), tonic::Code::ResourceExhausted),
+        }
+        assert!(began.elapsed() < Duration::from_secs(20));
+    }
+    assert_eq!(started.terminate(), Some(0), "{}", dir.log());
 }
 
 #[tokio::test]

@@ -58,6 +58,11 @@ pub fn upgradable() -> impl DoubleEndedIterator<Item = &'static str> {
     services.chain(std::iter::once(SUPERVISOR))
 }
 
+/// The name of a service or the supervisor, if there is one of this name.
+pub fn program_name(name: &str) -> Option<&'static str> {
+    upgradable().find(|known| *known == name)
+}
+
 /// Groups of indices to stop one after the other, callers first.
 pub fn stop_groups(services: &[RankedService]) -> Vec<Vec<usize>> {
     let mut ranks: Vec<u8> = services.iter().map(|service| service.rank).collect();

@@ -333,6 +333,7 @@ fn routes(
     routes.add(traces.server());
     routes.add(tonic_health::server::health_reporter().1);
     routes.add(SupervisorServiceServer::new(server));
+    routes.add(polylet_kit::profile::server());
     routes
 }
 

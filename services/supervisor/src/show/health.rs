@@ -8,7 +8,6 @@ use tonic_health::pb::health_client::HealthClient;
 
 use crate::args::OutputFormat;
 use crate::client::{self, ClientError};
-use crate::core::order::{SERVICES, SUPERVISOR};
 
 /// Prints the health of a service; an error unless it serves.
 pub(crate) async fn show(
@@ -16,13 +15,7 @@ pub(crate) async fn show(
     service: &str,
     output: OutputFormat,
 ) -> Result<(), ClientError> {
-    let mut known = SERVICES.iter().map(|known| known.name).chain([SUPERVISOR]);
-    let Some(service) = known.find(|known| *known == service) else {
-        let names = SERVICES.map(|known| known.name).join(", ");
-        return Err(ClientError::NotFound(format!(
-            "unknown service {service:?}; known are {names}, {SUPERVISOR}"
-        )));
-    };
+    let service = client::known_service(service)?;
     let mut health = HealthClient::new(client::connect(config, service)?);
     let check = health.check(HealthCheckRequest::default());
     let status = client::call(service, check).await?.status();

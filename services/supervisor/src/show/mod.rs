@@ -6,6 +6,7 @@ pub(crate) mod health;
 pub(crate) mod history;
 pub(crate) mod logs;
 pub(crate) mod pods;
+pub(crate) mod profile;
 pub(crate) mod status;
 pub(crate) mod trace;
 pub(crate) mod upgrade;
