@@ -7,9 +7,7 @@ use polylet_kit::{Channel, Ctx, MAX_MESSAGE_SIZE};
 use polylet_watch::{Change, WatchWire};
 use polylet_wire::known::{self, Known};
 use polylet_wire::lifecycle::v1::lifecycle_service_client::LifecycleServiceClient;
-use polylet_wire::lifecycle::v1::{
-    GetInfoRequest, ListMetricsRequest, MetricFamily, SetLogVerbosityRequest,
-};
+use polylet_wire::lifecycle::v1::{GetInfoRequest, ListMetricsRequest, MetricFamily};
 use polylet_wire::pleg::v1::pleg_service_client::PlegServiceClient;
 use polylet_wire::pleg::v1::{PodState, WatchPodStatesRequest};
 use polylet_wire::prober::v1::prober_service_client::ProberServiceClient;
@@ -197,22 +195,6 @@ impl PeerClients {
         let answers = futures::future::join_all(calls).await;
         let all = answers.into_iter().flatten().flatten();
         all.chain(polylet_kit::metrics::families()).collect()
-    }
-
-    /// Sets the log verbosity of all of them, and returns those that do not have it, with the reasons.
-    pub(crate) async fn set_log_verbosity(&self, verbosity: u32) -> Vec<(&'static str, String)> {
-        let calls = self.services.iter().map(|(service, channel)| async move {
-            let set = repeated(|| {
-                let mut client = LifecycleServiceClient::new(channel.clone());
-                let mut request = Request::new(SetLogVerbosityRequest { verbosity });
-                request.set_timeout(INFO_TIMEOUT);
-                async move { client.set_log_verbosity(request).await }
-            });
-            let failed = set.await.err();
-            failed.map(|status| (*service, status.message().to_owned()))
-        });
-        let failed = futures::future::join_all(calls).await;
-        failed.into_iter().flatten().collect()
     }
 
     /// Metrics of usage as text: of a new sample.

@@ -113,24 +113,24 @@ pub(crate) async fn measure(
     pods.remove("first").await?;
     tokio::time::sleep(SETTLE).await;
     eprintln!("{count} starts at once");
-    let start = Interval::begin(node).await?;
+    let start = CallInterval::begin(node).await?;
     let names = pods.put_many(count, |name| ManifestKind::Bare.manifest(name))?;
     pods.all_ready(&names).await?;
     start.end("start", count, table).await?;
     eprintln!("{count} deletions at once");
-    let deletion = Interval::begin(node).await?;
+    let deletion = CallInterval::begin(node).await?;
     pods.remove_many(&names).await?;
     deletion.end("deletion", count, table).await
 }
 
 /// What is counted between two times.
-struct Interval<'a> {
+struct CallInterval<'a> {
     node: &'a Node,
     calls: RuntimeCalls,
     used: CpuUsage,
 }
 
-impl<'a> Interval<'a> {
+impl<'a> CallInterval<'a> {
     async fn begin(node: &'a Node) -> Result<Self, HarnessError> {
         Ok(Self {
             node,

@@ -35,8 +35,13 @@ const CRASH_POINTS_BINARY: &str = "polylet-crash-points";
 const COMPATIBILITY: &str = "compatibility";
 const COMPATIBILITY_LIMIT: Duration = Duration::from_secs(60 * 60);
 
-/// Programs that run only when named: they build or download monitoring systems first.
-const ONLY_BY_NAME: [&str; 2] = ["cluster_metrics_server", "cluster_prometheus"];
+/// Programs that run only when named: they build or download monitoring systems first, or take minutes.
+const ONLY_BY_NAME: [&str; 4] = [
+    "cluster_kubectl",
+    "cluster_metrics_server",
+    "cluster_prometheus",
+    "node_api_hostile_clients",
+];
 
 /// Time limit of a virtual machine's test program, and of each of its rounds beyond the default.
 const VM_LIMIT: Duration = Duration::from_secs(40 * 60);

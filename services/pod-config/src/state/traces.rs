@@ -15,12 +15,12 @@ use crate::trace::new_pod_trace;
 /// Traces by the origin of the changed manifest. They end when this is dropped.
 #[derive(Default)]
 pub(super) struct PodTraces {
-    traces: BTreeMap<String, Trace>,
+    traces: BTreeMap<String, TracedChange>,
     /// Spans of further pods of these manifests.
     further: Vec<Span>,
 }
 
-struct Trace {
+struct TracedChange {
     span: Span,
     observed_at: Timestamp,
     /// Whether a pod uses the trace.
@@ -29,7 +29,7 @@ struct Trace {
 
 impl PodTraces {
     pub(super) fn add(&mut self, origin: String, span: Span, observed_at: Timestamp) {
-        let trace = Trace {
+        let trace = TracedChange {
             span,
             observed_at,
             used: false,

@@ -5,8 +5,8 @@ use std::pin::Pin;
 use std::time::Duration;
 
 use futures::stream::{self, Stream, StreamExt};
-pub use polylet_profile::function_names;
 use polylet_profile::{CpuSampling, HeapSampling, ProfileError, ProfileSamples};
+pub use polylet_profile::{function_names, stop_timer};
 use polylet_wire::lifecycle::v1::profile_service_client::ProfileServiceClient;
 use polylet_wire::lifecycle::v1::profile_service_server::{ProfileService, ProfileServiceServer};
 use polylet_wire::lifecycle::v1::{ProfileKind, ProfileRequest, ProfileResponse};

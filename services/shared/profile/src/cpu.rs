@@ -90,7 +90,9 @@ fn install_handler() -> io::Result<()> {
     checked(result)
 }
 
-fn stop_timer() {
+/// Stops the timer of the profile that is being taken, if there is one. For a process that becomes another program,
+/// which would inherit the timer without the handler, and end by its signal.
+pub fn stop_timer() {
     // A timer that was set can be stopped.
     let _ = set_timer(Duration::ZERO);
 }

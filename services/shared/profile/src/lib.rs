@@ -11,7 +11,7 @@
 //! buffer of a fixed size, without locks and without allocations, and get their names afterwards
 //! ([`ProfileSamples::encode`]), which is slow.
 //!
-//! Existing crates were no fit: they keep tens of megabytes after the first profile, and write temporary
+//! Existing crates were no fit: they keep their buffers after the first profile, and write temporary
 //! files; others have to replace the allocator.
 
 #![cfg_attr(
@@ -34,7 +34,7 @@ mod samples;
 mod stack;
 mod symbols;
 
-pub use cpu::CpuSampling;
+pub use cpu::{CpuSampling, stop_timer};
 pub use heap::{HeapSampling, SampledAllocator};
 pub use samples::ProfileSamples;
 pub use symbols::function_names;

@@ -124,3 +124,24 @@ fn memory_is_attributed_to_the_function_that_allocates_it() {
     assert!(megabytes("-inuse_space", "allocate_and_free").unwrap() < 0.5);
     drop(kept);
 }
+
+/// A timer that goes on in the program that the process becomes ends it, as it has no handler there.
+#[test]
+fn a_program_that_the_process_becomes_is_not_interrupted() {
+    use std::os::unix::process::CommandExt;
+    let _one = ONE_AT_A_TIME.lock().unwrap_or_else(|e| e.into_inner());
+    const AGAIN: &str = "POLYLET_TEST_BECOMES_ANOTHER_PROGRAM";
+    if std::env::var_os(AGAIN).is_some() {
+        let _sampling = CpuSampling::start().unwrap();
+        polylet_profile::stop_timer();
+        let spin = "i=0; while [ $i -lt 300000 ]; do i=$((i+1)); done";
+        panic!("{}", Command::new("sh").args(["-c", spin]).exec());
+    }
+    let mut again = Command::new(std::env::current_exe().unwrap());
+    again.args([
+        "--exact",
+        "a_program_that_the_process_becomes_is_not_interrupted",
+    ]);
+    let status = again.env(AGAIN, "1").status().unwrap();
+    assert!(status.success(), "{status}");
+}

@@ -114,7 +114,7 @@ pub(crate) struct TopArgs {
 pub(crate) enum GroupBy {
     /// Operations of services
     Step,
-    /// Services
+    /// The services that recorded them
     Service,
     /// Whose time it is: polylet, runtime, api, registry, workload
     Owner,

@@ -8,6 +8,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use polylet_kit::profile;
 use rustix::fs::{MemfdFlags, memfd_create};
 
 use super::descriptors::{self, NamedDescriptors};
@@ -130,6 +131,7 @@ fn start(path: &CString, args: &[CString], variables: &[CString]) -> std::io::Er
         each.chain([std::ptr::null()]).collect()
     };
     let (args, variables) = (pointers(args), pointers(variables));
+    profile::stop_timer();
     // SAFETY: both arrays end with a null pointer, and they and their strings outlive the call.
     unsafe {
         libc::execve(path.as_ptr(), args.as_ptr(), variables.as_ptr());

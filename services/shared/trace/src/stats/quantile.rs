@@ -1,4 +1,4 @@
-//! Quantiles.
+//! Quantiles of samples.
 
 /// The quantile of a sorted sample, `q` from 0 to 1, interpolated between neighbours (Hyndman and Fan's type 7, which
 /// is numpy's and R's default). Zero if the sample is empty.

@@ -24,7 +24,7 @@ const NEXT_TIMEOUT: Duration = Duration::from_secs(60);
 pub(super) enum TraceInput<'a> {
     /// This node's supervisor.
     Node(&'a Config),
-    /// Files.
+    /// Files that were recorded or exported.
     Files {
         /// In the order of their ends.
         traces: Vec<(TraceSummary, Trace)>,
