@@ -31,6 +31,7 @@ mod core;
 #[doc(hidden)]
 pub mod fuzzing;
 mod http;
+mod peer_calls;
 mod peers;
 mod reviews;
 mod server;

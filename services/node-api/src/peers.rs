@@ -17,24 +17,19 @@ use polylet_wire::stats::v1::{ExpositionKind, GetExpositionRequest, GetSummaryRe
 use polylet_wire::status::v1::status_service_client::StatusServiceClient;
 use polylet_wire::status::v1::{ListPodStatusesRequest, PodStatus, WatchPodStatusesRequest};
 use tokio::time::timeout;
-use tonic::{Code, Request, Status};
+use tonic::{Request, Status};
 
+use crate::peer_calls::{INFO_TIMEOUT, repeated};
 use crate::service_channels::ServiceChannels;
 
 /// Timeout of a snapshot of a stream.
 const SNAPSHOT_TIMEOUT: Duration = Duration::from_secs(10);
-
-/// Timeout of a question about the state of a peer.
-pub(crate) const INFO_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// The services without which pods are not synced, as status-reporter follows them.
 const SYNCING: [&str; 2] = ["sync-coordinator", "pleg"];
 
 /// Timeout of a list of pods: all of them with their manifests may exceed a hundred megabytes.
 const LIST_TIMEOUT: Duration = Duration::from_secs(60);
-
-/// How often a call is repeated whose connection broke.
-const MAX_REPEATS: usize = 2;
 
 /// The clients. Clones share their connections.
 #[derive(Clone)]
@@ -230,27 +225,6 @@ impl PeerClients {
     }
 }
 
-/// Repeats a call whose connection broke, because the peer was restarted. None of the calls changes anything,
-/// and the next one waits in the backlog of the peer's socket.
-pub(crate) async fn repeated<T, F>(call: impl Fn() -> F) -> Result<T, Status>
-where
-    F: Future<Output = Result<T, Status>>,
-{
-    for _ in 0..MAX_REPEATS {
-        match call().await {
-            Err(status) if is_broken(&status) => {}
-            result => return result,
-        }
-    }
-    call().await
-}
-
-/// Whether a call failed on its way, and not in the peer.
-fn is_broken(status: &Status) -> bool {
-    let is_timeout = matches!(status.code(), Code::Cancelled | Code::DeadlineExceeded);
-    !is_timeout && std::error::Error::source(status).is_some()
-}
-
 /// Whether this container is running according to the status.
 fn is_running(pod: &PodStatus, container_id: &str) -> bool {
     let Ok(status) = serde_json::from_slice::<k8s_openapi::api::core::v1::PodStatus>(&pod.status)
@@ -268,35 +242,4 @@ fn is_running(pod: &PodStatus, container_id: &str) -> bool {
                 .as_ref()
                 .is_some_and(|state| state.running.is_some())
     })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use std::cell::Cell;
-
-    #[tokio::test]
-    async fn broken_calls_are_repeated_and_failed_ones_are_not() {
-        let broken = || Status::from_error(Box::new(std::io::Error::other("reset")));
-        let calls = Cell::new(0);
-        let call = |fail: fn(usize) -> bool, status: fn() -> Status| {
-            let number = calls.get() + 1;
-            calls.set(number);
-            std::future::ready(if fail(number) {
-                Err(status())
-            } else {
-                Ok(number)
-            })
-        };
-        let once = repeated(|| call(|number| number == 1, broken)).await;
-        assert_eq!(once.unwrap(), 2);
-
-        calls.set(0);
-        let failed = repeated(|| call(|_| true, || Status::unavailable("not yet"))).await;
-        assert_eq!((failed.is_err(), calls.get()), (true, 1));
-
-        calls.set(0);
-        let always = repeated(|| call(|_| true, broken)).await;
-        assert_eq!((always.is_err(), calls.get()), (true, 1 + MAX_REPEATS));
-    }
 }

@@ -5,7 +5,7 @@ use polylet_wire::lifecycle::v1::SetLogVerbosityRequest;
 use polylet_wire::lifecycle::v1::lifecycle_service_client::LifecycleServiceClient;
 use tonic::Request;
 
-use crate::peers::{INFO_TIMEOUT, repeated};
+use crate::peer_calls::{INFO_TIMEOUT, repeated};
 
 /// All other services but the supervisor: each counts something, has a log, and can be profiled. Clones share the
 /// connections.

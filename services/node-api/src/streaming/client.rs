@@ -11,7 +11,7 @@ use polylet_wire::pleg::v1::{
 use tonic::{Request, Status};
 
 use crate::core::streaming::request::StreamOptions;
-use crate::peers::repeated;
+use crate::peer_calls::repeated;
 
 /// Time for the call between the two services, beyond that of the call to the runtime.
 const CALL_MARGIN: Duration = Duration::from_secs(10);

@@ -5,12 +5,10 @@ use std::io;
 use std::time::Duration;
 
 use crate::ProfileError;
+use crate::periods::CPU_PERIOD;
 use crate::recorder::{Recorder, Recording};
 use crate::samples::{ProfileSamples, SampleKind};
 use crate::stack::{Stack, program_counter};
-
-/// Processor time between two samples, as of Go's profiler.
-pub(crate) const PERIOD: Duration = Duration::from_millis(10);
 
 static RECORDER: Recorder = Recorder::new();
 
@@ -34,7 +32,7 @@ impl CpuSampling {
             recording: Some(recording),
         };
         install_handler().map_err(ProfileError::Timer)?;
-        set_timer(PERIOD).map_err(ProfileError::Timer)?;
+        set_timer(CPU_PERIOD).map_err(ProfileError::Timer)?;
         Ok(sampling)
     }
 

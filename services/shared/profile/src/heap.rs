@@ -5,12 +5,11 @@ use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 
 use crate::ProfileError;
+use crate::periods::HEAP_PERIOD;
 use crate::recorder::{Recorder, Recording};
 use crate::samples::{ProfileSamples, SampleKind};
 use crate::stack::Stack;
 
-/// Bytes between two samples, on average.
-pub(crate) const PERIOD: usize = 16 * 1024;
 /// The field of a record that is set once the allocation is freed; the one before is its size.
 const FREED: usize = 1;
 
@@ -172,26 +171,7 @@ fn mixed(counter: u64) -> u64 {
 fn distance(random: u64) -> i64 {
     // In (0, 1]: the logarithm exists.
     let uniform = ((random >> 11) as f64 + 1.0) / (1_u64 << 53) as f64;
-    (-uniform.ln() * PERIOD as f64) as i64 + 1
-}
-
-/// The values of a record: objects and bytes that were allocated, and that were not freed. A sample stands for
-/// as many allocations of its size as there were for one of them to be sampled.
-#[expect(
-    clippy::cast_precision_loss,
-    clippy::cast_possible_truncation,
-    reason = "estimates, and casts of floating-point numbers saturate"
-)]
-pub(crate) fn values(fields: [usize; crate::buffer::FIELDS]) -> Vec<i64> {
-    let [size, freed] = fields;
-    let (size, period) = (size.max(1) as f64, PERIOD as f64);
-    let objects = 1.0 / (1.0 - (-size / period).exp());
-    let (objects, bytes) = (objects.round() as i64, (objects * size).round() as i64);
-    if freed == 0 {
-        vec![objects, bytes, objects, bytes]
-    } else {
-        vec![objects, bytes, 0, 0]
-    }
+    (-uniform.ln() * HEAP_PERIOD as f64) as i64 + 1
 }
 
 #[cfg(test)]
@@ -199,22 +179,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn samples_stand_for_what_was_not_sampled() {
-        // Of large allocations, each is sampled.
-        assert_eq!(values([1 << 20, 0]), [1, 1 << 20, 1, 1 << 20]);
-        assert_eq!(values([1 << 20, 1]), [1, 1 << 20, 0, 0]);
-        let small = values([64, 0]);
-        assert!((250..=260).contains(&small[0]), "{small:?}");
-        let about = small[0] * 64;
-        assert!((about - small[1]).abs() < 64, "{small:?}");
-    }
-
-    #[test]
     fn distances_have_the_period_as_their_mean() {
         let count = 100_000;
         let sum: i64 = (0..count).map(|number| distance(mixed(number))).sum();
         let mean = sum / i64::try_from(count).unwrap();
-        let period = i64::try_from(PERIOD).unwrap();
+        let period = i64::try_from(HEAP_PERIOD).unwrap();
         assert!((mean - period).abs() < period / 50, "{mean}");
         assert_eq!(distance(u64::MAX), 1);
         assert!(distance(0) > period * 30);

@@ -28,6 +28,7 @@ mod buffer;
 mod cpu;
 mod heap;
 mod live;
+mod periods;
 mod pprof;
 mod recorder;
 mod samples;

@@ -9,9 +9,10 @@ use flate2::write::GzEncoder;
 use prost::Message;
 
 use crate::buffer::Record;
+use crate::periods::{CPU_PERIOD, HEAP_PERIOD, heap_values};
 use crate::pprof::{ProfileHeader, ValueKind, WeightedStack, build};
 use crate::recorder::Recorded;
-use crate::{cpu, heap, symbols};
+use crate::symbols;
 
 /// What was sampled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -102,8 +103,8 @@ impl SampleKind {
 
     fn period(self) -> i64 {
         match self {
-            Self::Cpu => i64::from(cpu::PERIOD.subsec_nanos()),
-            Self::Heap => i64::try_from(heap::PERIOD).unwrap_or(i64::MAX),
+            Self::Cpu => i64::from(CPU_PERIOD.subsec_nanos()),
+            Self::Heap => i64::try_from(HEAP_PERIOD).unwrap_or(i64::MAX),
         }
     }
 
@@ -119,7 +120,7 @@ impl SampleKind {
             },
             Self::Heap => WeightedStack {
                 frames: without_allocator(&record.frames, frames),
-                values: heap::values(record.fields),
+                values: heap_values(record.fields),
             },
         }
     }

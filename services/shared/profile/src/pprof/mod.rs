@@ -58,7 +58,7 @@ pub(crate) fn build<'a>(
             *sum = sum.saturating_add(value);
         }
     }
-    let mut texts = StringTable::default();
+    let mut texts = ProfileStrings::default();
     let mut places = Locations::default();
     let sample = samples.into_iter().map(|(addresses, value)| SampleMessage {
         location_id: addresses
@@ -104,12 +104,12 @@ fn nanoseconds(duration: Duration) -> i64 {
 
 /// Texts, each once. The empty one is the first.
 #[derive(Default)]
-struct StringTable {
+struct ProfileStrings {
     positions: BTreeMap<String, i64>,
     strings: Vec<String>,
 }
 
-impl StringTable {
+impl ProfileStrings {
     fn position(&mut self, text: &str) -> i64 {
         if text.is_empty() {
             return 0;
@@ -143,7 +143,7 @@ impl Locations {
         &mut self,
         address: usize,
         frames: &BTreeMap<usize, Vec<SourceFrame>>,
-        texts: &mut StringTable,
+        texts: &mut ProfileStrings,
     ) -> u64 {
         if let Some(id) = self.location_ids.get(&address) {
             return *id;
@@ -166,7 +166,7 @@ impl Locations {
         id
     }
 
-    fn function(&mut self, frame: &SourceFrame, texts: &mut StringTable) -> u64 {
+    fn function(&mut self, frame: &SourceFrame, texts: &mut ProfileStrings) -> u64 {
         let name = texts.position(&frame.function);
         let filename = texts.position(&frame.file);
         let functions = &mut self.functions;
