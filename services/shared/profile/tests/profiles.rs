@@ -80,13 +80,13 @@ fn processor_time_is_attributed_to_the_function_that_spends_it() {
         let line = line.unwrap_or_else(|| panic!("{top}"));
         let share = line
             .split_whitespace()
-            .nth(1)
+            .nth(4)
             .and_then(|text| text.strip_suffix('%'));
         let share: f64 = share
             .and_then(|text| text.parse().ok())
             .unwrap_or_else(|| panic!("{top}"));
-        // Unoptimized, a part of it is in the functions that it calls.
-        assert!(share > 20.0, "{top}");
+        // With the functions that it calls, of which there are some without optimization.
+        assert!(share > 80.0, "{top}");
         assert!(top.contains("Type: cpu"), "{top}");
     }
     // A second one starts anew, and one that is dropped stops the timer.
