@@ -50,9 +50,20 @@ fn rank(phase: Option<&String>) -> u8 {
     }
 }
 
+/// Whether an init container or a sidecar is not done with its start. In a new sandbox those of a running pod start
+/// again, and the pod is Pending meanwhile, as of upstream.
+fn initializes(status: &PodStatus) -> bool {
+    let mut init = status.init_container_statuses.iter().flatten();
+    init.any(|container| {
+        let state = container.state.as_ref();
+        let runs = state.is_some_and(|state| state.running.is_some());
+        runs && container.started != Some(true)
+    })
+}
+
 fn regression(old: &PodStatus, new: &PodStatus) -> Option<String> {
     let (was, is) = (rank(old.phase.as_ref()), rank(new.phase.as_ref()));
-    if is < was || (was == 2 && old.phase != new.phase) {
+    if (is < was && !(was == 1 && initializes(new))) || (was == 2 && old.phase != new.phase) {
         return Some(format!("phase {:?} became {:?}", old.phase, new.phase));
     }
     let lists = |status: &PodStatus| {
