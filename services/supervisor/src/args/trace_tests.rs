@@ -16,7 +16,7 @@ fn parsed(line: &str) -> Result<TraceArgs, String> {
 }
 
 #[test]
-fn pods_are_told_from_commands() {
+fn pods_are_distinguished_from_commands() {
     let pod = |line: &str| parsed(line).map(|args| args.pod);
     assert_eq!(pod("web"), Ok(Some("web".to_owned())));
     assert_eq!(pod("default/list"), Ok(Some("default/list".to_owned())));

@@ -39,7 +39,7 @@ pub(super) struct BufferedTrace {
     /// When the last span came.
     received: Instant,
     /// Its end was told.
-    told: bool,
+    end_reported: bool,
 }
 
 #[derive(Debug, PartialEq, Eq)]
@@ -63,7 +63,7 @@ impl BufferedTrace {
             failed: false,
             pods: Vec::new(),
             received: now,
-            told: false,
+            end_reported: false,
         }
     }
 
@@ -116,19 +116,19 @@ impl BufferedTrace {
         self.failed
     }
 
-    pub(super) fn is_told(&self) -> bool {
-        self.told
+    pub(super) fn is_end_reported(&self) -> bool {
+        self.end_reported
     }
 
     /// Remembers that the end was told.
-    pub(super) fn tell(&mut self) {
-        self.told = true;
+    pub(super) fn mark_end_reported(&mut self) {
+        self.end_reported = true;
     }
 
     /// When the trace has ended, if nothing more is heard of it; `None` once that was told, or if it has no root
     /// that is to be derived.
     pub(super) fn expected_end(&self) -> Option<Instant> {
-        if self.told || !self.has_steps {
+        if self.end_reported || !self.has_steps {
             return None;
         }
         let quiet = match self.root.as_deref() {

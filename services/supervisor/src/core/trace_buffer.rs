@@ -108,7 +108,10 @@ impl TraceBuffer {
 
     /// The content, for another program. An encoded sequence is decoded by [`TraceBuffer::restore`].
     pub fn content(&self) -> impl Serialize {
-        let ended = self.traces.iter().filter(|(_, trace)| trace.is_told());
+        let ended = self
+            .traces
+            .iter()
+            .filter(|(_, trace)| trace.is_end_reported());
         SavedTraces {
             dropped: self.dropped,
             records: self
@@ -136,7 +139,7 @@ impl TraceBuffer {
         }
         for id in saved.ended {
             if let Some(trace) = self.traces.get_mut(&id) {
-                trace.tell();
+                trace.mark_end_reported();
             }
         }
         Ok(())
@@ -169,7 +172,7 @@ impl TraceBuffer {
             Some((end, *id, trace))
         });
         let (_, id, trace) = ended.min_by_key(|(end, id, _)| (*end, *id))?;
-        trace.tell();
+        trace.mark_end_reported();
         let derived_root = root_of(id, &trace.decode());
         let spans = self.trace(id);
         Some(EndedTrace {

@@ -133,7 +133,7 @@ fn whole_traces_are_dropped_failed_and_slow_ones_last() {
 }
 
 #[test]
-fn the_root_of_an_ended_trace_is_told_once() {
+fn the_root_of_an_ended_trace_is_reported_once() {
     let started = step(1, 10, 20, ROOT_ATTRIBUTE, root::POD_START);
     let ready = step(1, 30, 90, OUTCOME_ATTRIBUTE, outcome::READY);
     let (mut buffer, now) = filled(10, &[started]);
@@ -165,7 +165,7 @@ fn the_root_of_an_ended_trace_is_told_once() {
 }
 
 #[test]
-fn traces_without_an_outcome_end_when_nothing_is_heard_of_them() {
+fn traces_without_an_outcome_end_when_no_span_follows() {
     for (root, seconds) in [
         (root::POD_START, 3_600),
         (root::POD_DELETE, 60),
