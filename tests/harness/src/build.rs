@@ -18,10 +18,8 @@ pub const MULTICALL: &str = "polylet-multicall";
 pub enum Profile {
     /// The shipped profile: small and fast, with minutes of link-time optimization.
     Release,
-    /// The profile of `cargo demo`: no cross-crate optimization, short build time.
+    /// The profile of `cargo demo` and of tests: no optimization, short build time.
     Demo,
-    /// The profile of tests, whose build has compiled most of it.
-    Dev,
 }
 
 impl Profile {
@@ -30,16 +28,12 @@ impl Profile {
         match self {
             Self::Release => "release",
             Self::Demo => "demo",
-            Self::Dev => "dev",
         }
     }
 
-    /// Its directory below the target directory.
-    fn directory(self) -> &'static str {
-        match self {
-            Self::Dev => "debug",
-            other => other.name(),
-        }
+    /// Where its programs are built.
+    pub fn directory(self) -> PathBuf {
+        machine::target_dir().join(self.name())
     }
 }
 
@@ -93,7 +87,7 @@ pub async fn programs(
         .args(["--message-format=json-render-diagnostics", "--quiet"])
         .stdout(Stdio::piped());
     compile(build, total, progress).await?;
-    let dir = machine::target_dir().join(profile.directory());
+    let dir = profile.directory();
     let names = dir.join("node");
     install(&dir, &names).await?;
     Ok(names)
@@ -120,7 +114,7 @@ pub(crate) async fn earlier(
         .stdin(Stdio::null())
         .kill_on_drop(true);
     check("cargo build", build.status().await)?;
-    install(&target.join(profile.directory()), names).await
+    install(&target.join(profile.name()), names).await
 }
 
 /// Installs the multicall binary of a directory under all names.

@@ -64,7 +64,7 @@ impl PreviousVersion {
         let source = dir.join("source");
         export(&self.commit, &source)?;
         say(&format!("building {} ({short})", self.name));
-        build::earlier(&source, &all.join("build"), Profile::Dev, &names).await?;
+        build::earlier(&source, &all.join("build"), Profile::Demo, &names).await?;
         Ok(names)
     }
 }

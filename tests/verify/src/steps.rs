@@ -269,12 +269,13 @@ async fn with_crash_points(
     title("building programs with crash points");
     let begun = Instant::now();
     let feature = "polylet-multicall/crash-points";
-    let build = cargo(&["build", "--bin", CRASH_POINTS_BINARY, "--features", feature]);
+    let mut build = compiling("build");
+    build.args(["--bin", CRASH_POINTS_BINARY, "--features", feature]);
     if !command::succeeds(build, "cargo build").await? {
         summary.check("building crash points", false, begun.elapsed());
         return Ok(());
     }
-    let built = machine::target_dir().join("debug");
+    let built = Profile::Demo.directory();
     let bin_dir = built.join("crash-points");
     let directory = bin_dir.display().to_string();
     machine::run(&built.join(CRASH_POINTS_BINARY), &["--install", &directory])?;
@@ -287,14 +288,9 @@ async fn with_crash_points(
     let words = ["--test-threads=1", "--include-ignored", "--nocapture"];
     let mut counts = Counts::default();
     let feature = "polylet-crash-points/system-calls";
-    let package = [
-        "test",
-        "--package",
-        "polylet-crash-points",
-        "--features",
-        feature,
-    ];
+    let package = ["test", "--package", "polylet-crash-points"];
     let mut own = cargo(&package);
+    own.args(["--profile", Profile::Demo.name(), "--features", feature]);
     counts.add(command::counted(&mut own, "tests of crash points", UNIT_LIMIT).await?);
     for program in programs {
         counts.add(command::test(program, &words, &env, CRASH_POINTS_LIMIT).await?);
@@ -314,7 +310,7 @@ async fn with_previous(
     let begun = Instant::now();
     let built = async {
         let old = previous.programs(&|line| println!("{line}")).await?;
-        let new = build::programs(Profile::Dev, &|_| ()).await?;
+        let new = build::programs(Profile::Demo, &|_| ()).await?;
         Ok((old, new))
     };
     let (old, new) = match built.await {
