@@ -56,6 +56,34 @@ pub fn run_post_start(
     }
 }
 
+/// Reports the containers whose postStart hook is due, however far the plan got: a new process may wait for
+/// the runtime or for volumes first, while probes of the container succeed already.
+pub fn report_due_post_starts(view: &View<'_>, plan: &mut Plan) {
+    let Some(spec) = &view.pod.spec else {
+        return;
+    };
+    let due = |id: &String| view.pod.lifecycle.post_starts.get(id) == Some(&PostStartState::Due);
+    let observed = view.pod.observed.as_deref();
+    let container = |id: &str| observed.and_then(|observed| observed.container(id));
+    // Whose they are is not known before the runtime has been heard.
+    let is_any_unknown = view
+        .pod
+        .lifecycle
+        .post_starts
+        .keys()
+        .any(|id| due(id) && container(id).is_none());
+    for container in spec.containers.iter().filter(|it| it.post_start.is_some()) {
+        let newest = observed.and_then(|observed| observed.newest_container(&container.name));
+        let is_due = match newest {
+            Some(newest) => newest.state != ContainerState::Exited && due(&newest.id),
+            None => is_any_unknown,
+        };
+        if is_due {
+            plan.set_waiting(&container.name, reason::POST_START_HOOK, "", None);
+        }
+    }
+}
+
 /// Whether a running container's postStart hook no longer delays other containers.
 pub fn is_post_start_done(
     view: &View<'_>,

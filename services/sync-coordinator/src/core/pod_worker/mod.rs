@@ -27,6 +27,14 @@ use crate::core::{admission, resize};
 
 /// Decides what to do now for one pod.
 pub fn plan(view: &View<'_>) -> Plan {
+    let mut plan = decide(view);
+    if plan.phase == SyncPhase::Syncing {
+        lifecycle_hooks::report_due_post_starts(view, &mut plan);
+    }
+    plan
+}
+
+fn decide(view: &View<'_>) -> Plan {
     let mut plan = Plan {
         phase: sync_phase(view),
         ..Plan::default()

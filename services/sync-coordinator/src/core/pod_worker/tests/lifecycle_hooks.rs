@@ -104,6 +104,24 @@ fn failed_post_start_kills_the_container_and_is_its_waiting_reason() {
 }
 
 #[test]
+fn a_new_process_reports_due_hooks_before_all_else() {
+    let mut env = TestEnv::new(with_hooks("Always", &["a"], &["postStart"]));
+    run_without_hooks(&mut env);
+    assert!(post_start(&env).is_some());
+    env.restart_process();
+    let observed = env.pod.observed.clone();
+    env.node.pleg_synced = false;
+    assert_eq!(env.waiting_reasons()["a"], reason::POST_START_HOOK);
+    // Not even the container's name is known.
+    env.pod.observed = None;
+    assert_eq!(env.waiting_reasons()["a"], reason::POST_START_HOOK);
+    env.pod.observed = observed;
+    env.node.pleg_synced = true;
+    env.run_until_idle();
+    assert!(!env.waiting_reasons().contains_key("a"));
+}
+
+#[test]
 fn termination_cancels_post_start() {
     let mut env = TestEnv::new(with_hooks("Never", &["a"], &["postStart", "preStop"]));
     run_without_hooks(&mut env);
