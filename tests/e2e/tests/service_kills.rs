@@ -76,7 +76,7 @@ async fn pods_start_and_stop_while_services_are_killed() {
     let seconds = std::env::var("POLYLET_TEST_CHURN")
         .ok()
         .and_then(|text| text.parse().ok());
-    let length = Duration::from_secs(seconds.unwrap_or(120));
+    let length = Duration::from_secs(seconds.unwrap_or(45));
     let mut dice = Dice::new();
     println!("seed {}", dice.0);
     let mut desired: BTreeMap<String, bool> = BTreeMap::new();

@@ -138,15 +138,20 @@ pub(crate) async fn test(
     limit: Duration,
 ) -> Result<Counts, HarnessError> {
     println!("\n     Running {}", program.name);
+    let mut command = test_command(program, words, env);
+    counted(&mut command, &program.name, limit).await
+}
+
+/// The command that runs a test program.
+pub(crate) fn test_command(program: &Program, words: &[&str], env: &[(&str, &Path)]) -> Command {
     let mut command = Command::new(&program.path);
     command
         .args(words)
         .current_dir(&program.dir)
-        .stdin(Stdio::null());
-    command
+        .stdin(Stdio::null())
         .env("CARGO_MANIFEST_DIR", &program.dir)
         .envs(env.iter().copied());
-    counted(&mut command, &program.name, limit).await
+    command
 }
 
 /// Runs a command and adds up the result lines in its output.
@@ -213,7 +218,8 @@ fn piped(
     Ok((child, BufReader::new(out).lines()))
 }
 
-fn run_error(name: &str, source: std::io::Error) -> HarnessError {
+/// The error of a program that cannot be run.
+pub(crate) fn run_error(name: &str, source: std::io::Error) -> HarnessError {
     HarnessError::Run {
         program: name.to_owned(),
         source,

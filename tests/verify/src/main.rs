@@ -6,8 +6,12 @@ use std::process::ExitCode;
 use clap::{Parser, ValueEnum};
 use polylet_harness::error::report;
 
+/// Computing beside tests that wait.
+mod background;
 /// Execution of cargo and test programs.
 mod command;
+/// Tests of whole nodes.
+mod node_suites;
 /// Results of test programs, parsed from their output.
 mod results;
 /// The checks, in order.
@@ -27,6 +31,9 @@ struct VerifyArgs {
     /// The version before, for `--only compatibility`: a tag or a commit. Without it, the last tag `v*`.
     #[arg(long, value_name = "REF")]
     previous: Option<String>,
+    /// Runs the end-to-end tests on the release binaries, as shipped, instead of those of `cargo demo`.
+    #[arg(long)]
+    release: bool,
     /// Number of power cuts of the virtual machine's test `power_loss`.
     #[arg(long)]
     rounds: Option<u32>,

@@ -103,6 +103,11 @@ impl Summary {
     }
 }
 
+/// Prints the title of a step.
+pub(crate) fn title(text: &str) {
+    println!("\n== {text}");
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
