@@ -68,21 +68,9 @@ impl KmsgReader {
     async fn follow(mut self, ctx: &Ctx, kmsg: Receiver) -> std::io::Error {
         let mut buffer = vec![0; MAX_RECORD];
         loop {
-            if let Err(error) = kmsg.readable().await {
-                return error;
-            }
-            match kmsg.try_read(&mut buffer) {
-                Ok(0) => return ErrorKind::UnexpectedEof.into(),
-                Ok(length) => {
-                    let raw = buffer.get(..length).unwrap_or_default();
-                    self.handle_record(ctx, raw).await;
-                }
-                Err(error) => match error.kind() {
-                    // After a broken pipe (records were overwritten), the next read returns the oldest
-                    // record left.
-                    ErrorKind::WouldBlock | ErrorKind::Interrupted | ErrorKind::BrokenPipe => {}
-                    _ => return error,
-                },
+            match next_record(&kmsg, &mut buffer).await {
+                Ok(record) => self.handle_record(ctx, record).await,
+                Err(error) => return error,
             }
         }
     }
@@ -112,5 +100,55 @@ impl KmsgReader {
             let error = polylet_kit::report(&error);
             tracing::warn!(error, "failed to save the position in the kernel log");
         }
+    }
+}
+
+/// Waits for the next record. The log has thousands at the start, and whoever fills it may add more than
+/// are read: other tasks have their turns in between.
+async fn next_record<'a>(kmsg: &Receiver, buffer: &'a mut [u8]) -> std::io::Result<&'a [u8]> {
+    let length = loop {
+        tokio::task::consume_budget().await;
+        kmsg.readable().await?;
+        match kmsg.try_read(buffer) {
+            Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
+            Ok(length) => break length,
+            Err(error) => match error.kind() {
+                // After a broken pipe (records were overwritten), the next read returns the oldest
+                // record left.
+                ErrorKind::WouldBlock | ErrorKind::Interrupted | ErrorKind::BrokenPipe => {}
+                _ => return Err(error),
+            },
+        }
+    };
+    Ok(buffer.get(..length).unwrap_or_default())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+    use std::rc::Rc;
+
+    use tokio::net::unix::pipe;
+
+    use super::*;
+
+    #[tokio::test(flavor = "local")]
+    async fn a_full_log_does_not_keep_other_tasks_waiting() {
+        let (sender, receiver) = pipe::pipe().expect("a pipe");
+        sender.writable().await.expect("room");
+        assert_eq!(sender.try_write(&[b'x'; 2048]).expect("room"), 2048);
+        let turns = Rc::new(Cell::new(0));
+        let other = Rc::clone(&turns);
+        tokio::task::spawn_local(async move {
+            loop {
+                other.set(other.get() + 1);
+                tokio::task::yield_now().await;
+            }
+        });
+        let mut buffer = [0; 1];
+        for _ in 0..2048 {
+            next_record(&receiver, &mut buffer).await.expect("a record");
+        }
+        assert!(turns.get() > 2, "{} turns", turns.get());
     }
 }

@@ -1,6 +1,10 @@
 //! How long new calls to a service wait while its process is replaced, beyond its start-up time.
 
 use std::fmt;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
@@ -11,13 +15,12 @@ use polylet_wire::lifecycle::v1::GetInfoRequest;
 use polylet_wire::lifecycle::v1::lifecycle_service_client::LifecycleServiceClient;
 use polylet_wire::supervisor::v1::ListServicesRequest;
 use polylet_wire::supervisor::v1::supervisor_service_client::SupervisorServiceClient;
-use tokio::sync::oneshot;
-use tokio::task::JoinHandle;
 
-/// A client that calls a service over and over, each time by a new connection.
+/// A client that calls a service over and over, each time by a new connection. It has a thread of its own:
+/// what the test does meanwhile is not part of a call.
 pub(crate) struct Gap {
     service: &'static str,
-    stop: oneshot::Sender<()>,
+    stop: Arc<AtomicBool>,
     longest: JoinHandle<Duration>,
 }
 
@@ -34,22 +37,12 @@ impl Gap {
     /// Calls from now on.
     pub(crate) fn watch(node: &Node, service: &'static str) -> Self {
         let socket = node.socket(service);
-        let (stop, mut stopped) = oneshot::channel();
-        let longest = tokio::spawn(async move {
-            let mut longest = Duration::ZERO;
-            while stopped.try_recv() == Err(oneshot::error::TryRecvError::Empty) {
-                let begun = Instant::now();
-                // A connection that the old process had accepted breaks with it: the caller tries again.
-                loop {
-                    let channel = ok(polylet_harness::cri::channel(&socket));
-                    let mut client = LifecycleServiceClient::new(channel);
-                    if client.get_info(GetInfoRequest {}).await.is_ok() {
-                        break;
-                    }
-                }
-                longest = longest.max(begun.elapsed());
-            }
-            longest
+        let stop = Arc::new(AtomicBool::new(false));
+        let stopped = Arc::clone(&stop);
+        let longest = std::thread::spawn(move || {
+            let mut runtime = tokio::runtime::Builder::new_current_thread();
+            let runtime = ok(runtime.enable_all().build());
+            runtime.block_on(longest_call(&socket, &stopped))
         });
         Self {
             service,
@@ -60,9 +53,9 @@ impl Gap {
 
     /// Ends the calls, once the service's new process serves.
     pub(crate) async fn end(self, node: &Node, killed: bool) -> Measured {
-        // The receiver is gone if the task has panicked, which the next line tells.
-        let _ = self.stop.send(());
-        let longest = ok(self.longest.await);
+        self.stop.store(true, Ordering::Relaxed);
+        let longest = ok(tokio::task::spawn_blocking(|| self.longest.join()).await);
+        let longest = longest.expect("a client that does not panic");
         Measured {
             service: self.service,
             killed,
@@ -70,6 +63,23 @@ impl Gap {
             start_up: start_up(node, self.service).await,
         }
     }
+}
+
+async fn longest_call(socket: &Path, stopped: &AtomicBool) -> Duration {
+    let mut longest = Duration::ZERO;
+    while !stopped.load(Ordering::Relaxed) {
+        let begun = Instant::now();
+        // A connection that the old process had accepted breaks with it: the caller tries again.
+        loop {
+            let channel = ok(polylet_harness::cri::channel(socket));
+            let mut client = LifecycleServiceClient::new(channel);
+            if client.get_info(GetInfoRequest {}).await.is_ok() {
+                break;
+            }
+        }
+        longest = longest.max(begun.elapsed());
+    }
+    longest
 }
 
 /// The time from the start of the present process to its first log line `serving`.
