@@ -51,7 +51,8 @@ pub(crate) async fn get(
     let follows = query.options.follow;
     let ended = state.peers.until_ended(target.pod_uid, target.container_id);
     // Compressed files are read to their end to find the last lines.
-    let open = move || LogReader::open(&target.path, query.options, ended);
+    let watcher = state.log_watcher.clone();
+    let open = move || LogReader::open(&target.path, query.options, ended, &watcher);
     let opened = match tokio::task::spawn_blocking(open).await {
         Ok(opened) => opened,
         Err(error) => {

@@ -28,6 +28,7 @@ use axum::middleware;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{any, get, post};
 use axum::{Json, Router};
+use polylet_cri::log::LogWatcher;
 use polylet_kit::Ctx;
 use serde_json::Value;
 use tonic::Code;
@@ -55,6 +56,7 @@ pub(crate) struct HandlerState {
     pub(crate) peers: PeerClients,
     pub(crate) node: String,
     pub(crate) pod_logs: PathBuf,
+    pub(crate) log_watcher: LogWatcher,
     /// `volumeStatsAggPeriod`: how old statistics of volumes may be.
     pub(crate) max_volume_age: Duration,
     /// The feature gate `PodLogsQuerySplitStreams`.
@@ -83,6 +85,7 @@ impl HandlerState {
             started_at: SystemTime::now(),
             node: ctx.node_name().to_owned(),
             pod_logs: config.pod_logs.clone(),
+            log_watcher: LogWatcher::default(),
             max_volume_age: ctx.config().kubelet.volume_stats_agg_period,
             split_streams: ctx.config().kubelet.has_gate("PodLogsQuerySplitStreams"),
             streaming: StreamingClient::new(ctx),

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{ContainerStatus, PodStatus};
-use polylet_cri::log::{LogOptions, LogReader, LogStream, select_container};
+use polylet_cri::log::{LogOptions, LogReader, LogStream, LogWatcher, select_container};
 use polylet_kit::Config;
 use polylet_model::ids::PodUid;
 use polylet_model::names;
@@ -74,7 +74,8 @@ pub(crate) async fn show(config: &Config, args: LogArgs) -> Result<(), ClientErr
         what: format!("{}", path.display()),
         source: source.into(),
     };
-    let mut reader = LogReader::open(&path, options, ended).map_err(unreadable)?;
+    let mut reader =
+        LogReader::open(&path, options, ended, &LogWatcher::default()).map_err(unreadable)?;
     while let Some(chunk) = reader.next().await {
         let chunk = chunk.map_err(unreadable)?;
         let written = match chunk.stream {

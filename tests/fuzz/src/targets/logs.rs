@@ -4,7 +4,7 @@ use std::cell::LazyCell;
 use std::future::pending;
 
 use polylet_cri::log::{
-    LogOptions, LogReader, RotatedName, StreamFilter, parse_line, tail_message,
+    LogOptions, LogReader, LogWatcher, RotatedName, StreamFilter, parse_line, tail_message,
 };
 
 use super::manifests::now;
@@ -50,7 +50,9 @@ pub(super) fn log(data: &[u8]) {
         let runtime = tokio::runtime::Builder::new_current_thread().build();
         let runtime = runtime.expect("a runtime");
         runtime.block_on(async {
-            let Ok(mut reader) = LogReader::open(&path, options.clone(), pending()) else {
+            let Ok(mut reader) =
+                LogReader::open(&path, options.clone(), pending(), &LogWatcher::default())
+            else {
                 return;
             };
             let mut length = 0;

@@ -15,12 +15,14 @@ mod reader;
 mod rotated;
 mod tail;
 mod tail_position;
+mod watcher;
 
 pub use line::{CriLogLine, LogStream, ParseLineError, parse_line};
 pub use options::{LogChunk, LogOptions, StreamFilter};
 pub use reader::{LogReadError, LogReader};
 pub use rotated::{RotatedKind, RotatedName};
 pub use tail::tail_message;
+pub use watcher::LogWatcher;
 
 /// The container whose log is requested: the newest one, or with `previous` the one before.
 pub fn select_container<T>(newest_first: &[T], previous: bool) -> Option<&T> {

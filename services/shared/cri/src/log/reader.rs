@@ -7,13 +7,12 @@ use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::time::{Duration, SystemTime};
 
-use futures::StreamExt;
-use inotify::{EventStream, Inotify, WatchMask};
 use tokio::time::{Instant, sleep_until};
 
 use super::files::{CriLogFile, LogSnapshot};
 use super::line_reader::LineReader;
 use super::options::{LogChunk, LogOptions, format_line};
+use super::watcher::{DirectoryWatch, LogWatcher};
 use super::{files, line};
 
 /// How long a follower reads on in a rotated file after a new one has appeared: the runtime opens the
@@ -69,7 +68,7 @@ pub struct LogReader {
     growing: bool,
     /// The stamp of the newest rotated file.
     newest: Option<String>,
-    watch: Option<EventStream<[u8; 4096]>>,
+    watch: Option<DirectoryWatch>,
     exit: Option<ExitFuture>,
     /// Until when the current file is read after the runtime has switched to another one.
     drain_until: Option<Instant>,
@@ -85,7 +84,7 @@ enum ReadStep {
 
 impl LogReader {
     /// Opens the log at `path` and its rotated files. `exit` resolves when the container has exited: a
-    /// follower then reads the rest and stops.
+    /// follower then reads the rest and stops. All followers of a process share the `watcher`.
     ///
     /// # Errors
     /// If there is no file, except for a follower, which waits for one.
@@ -93,9 +92,10 @@ impl LogReader {
         path: &Path,
         options: LogOptions,
         exit: impl Future<Output = ()> + Send + 'static,
+        watcher: &LogWatcher,
     ) -> Result<Self, LogReadError> {
         // Watched before it is read, so that no change is missed.
-        let watch = options.follow.then(|| watch_directory(path)).transpose()?;
+        let watch = options.follow.then(|| watch(path, watcher)).transpose()?;
         let mut reader = Self {
             path: path.to_owned(),
             remaining_bytes: options.limit_bytes,
@@ -271,10 +271,10 @@ impl LogReader {
             return Ok(());
         };
         tokio::select! {
-            event = watch.next() => match event {
-                Some(Ok(_)) => Ok(()),
-                Some(Err(source)) => Err(LogReadError::Follow { path: self.path.clone(), source }),
-                None => { self.finished = true; Ok(()) }
+            changed = watch.changed() => match changed {
+                Ok(true) => Ok(()),
+                Ok(false) => { self.finished = true; Ok(()) }
+                Err(source) => Err(LogReadError::Follow { path: self.path.clone(), source }),
             },
             () = exit => {
                 // Reads to the end of the file once more, without waiting again.
@@ -294,16 +294,13 @@ impl LogReader {
     }
 }
 
-fn watch_directory(path: &Path) -> Result<EventStream<[u8; 4096]>, LogReadError> {
-    let failed = |source| LogReadError::Follow {
+fn watch(path: &Path, watcher: &LogWatcher) -> Result<DirectoryWatch, LogReadError> {
+    let directory = path.parent().unwrap_or(Path::new("/"));
+    let watched = watcher.watch(directory);
+    watched.map_err(|source| LogReadError::Follow {
         path: path.to_owned(),
         source,
-    };
-    let dir = path.parent().unwrap_or(Path::new("/"));
-    let inotify = Inotify::init().map_err(failed)?;
-    let mask = WatchMask::MODIFY | WatchMask::CREATE | WatchMask::MOVED_TO | WatchMask::DELETE_SELF;
-    inotify.watches().add(dir, mask).map_err(failed)?;
-    inotify.into_event_stream([0; 4096]).map_err(failed)
+    })
 }
 
 #[cfg(test)]

@@ -22,7 +22,13 @@ fn append(path: &Path, text: &str) {
 }
 
 async fn read_all(path: &Path, options: LogOptions) -> String {
-    let mut reader = LogReader::open(path, options, std::future::pending()).unwrap();
+    let mut reader = LogReader::open(
+        path,
+        options,
+        std::future::pending(),
+        &LogWatcher::default(),
+    )
+    .unwrap();
     let mut text = Vec::new();
     while let Some(chunk) = reader.next().await {
         text.extend(chunk.unwrap().bytes);
@@ -108,7 +114,13 @@ async fn follows_writes_and_rotations_until_the_container_exits() {
         ..Default::default()
     };
     // Before the file exists.
-    let mut reader = LogReader::open(&path, options, async { ended.await.unwrap_or(()) }).unwrap();
+    let mut reader = LogReader::open(
+        &path,
+        options,
+        async { ended.await.unwrap_or(()) },
+        &LogWatcher::default(),
+    )
+    .unwrap();
     append(&path, &log_line(1, "a"));
     assert_eq!(reader.next().await.unwrap().unwrap().bytes, b"a\n");
     // An incomplete line is not returned yet.
@@ -145,7 +157,13 @@ async fn following_with_an_empty_tail_starts_at_the_end() {
         follow: true,
         ..Default::default()
     };
-    let mut reader = LogReader::open(&path, options, std::future::pending()).unwrap();
+    let mut reader = LogReader::open(
+        &path,
+        options,
+        std::future::pending(),
+        &LogWatcher::default(),
+    )
+    .unwrap();
     append(&path, &log_line(6, "f"));
     assert_eq!(reader.next().await.unwrap().unwrap().bytes, b"f\n");
 }
@@ -241,7 +259,13 @@ async fn read_through(before: Vec<Op>, during: Vec<Op>) -> (Vec<String>, u32) {
         follow: true,
         ..Default::default()
     };
-    let mut reader = LogReader::open(&dir.path().join("0.log"), options, ended).unwrap();
+    let mut reader = LogReader::open(
+        &dir.path().join("0.log"),
+        options,
+        ended,
+        &LogWatcher::default(),
+    )
+    .unwrap();
     let mut lines = Vec::new();
     let push_line = |lines: &mut Vec<String>, chunk: LogChunk| {
         lines.push(
@@ -291,7 +315,13 @@ async fn lines_written_to_the_old_file_after_a_rotation_are_read() {
         ..Default::default()
     };
     let path = dir.path().join("0.log");
-    let mut reader = LogReader::open(&path, options, std::future::pending()).unwrap();
+    let mut reader = LogReader::open(
+        &path,
+        options,
+        std::future::pending(),
+        &LogWatcher::default(),
+    )
+    .unwrap();
     rotator.act(Op::Write);
     assert_eq!(reader.next().await.unwrap().unwrap().bytes, b"1\n");
     // The runtime opens the new file before it closes the old one.
@@ -347,9 +377,14 @@ async fn compressed_and_uncompressed_files_are_one_log() {
 #[tokio::test]
 async fn errors_name_a_missing_log() {
     let path = Path::new("/nowhere/at/all/0.log");
-    let error = LogReader::open(path, LogOptions::default(), std::future::pending())
-        .err()
-        .unwrap();
+    let error = LogReader::open(
+        path,
+        LogOptions::default(),
+        std::future::pending(),
+        &LogWatcher::default(),
+    )
+    .err()
+    .unwrap();
     assert!(error.to_string().contains("/nowhere/at/all/0.log"));
 }
 
@@ -373,7 +408,7 @@ proptest! {
         };
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         runtime.block_on(async {
-            let mut reader = LogReader::open(&path, options, std::future::pending()).unwrap();
+            let mut reader = LogReader::open(&path, options, std::future::pending(), &LogWatcher::default()).unwrap();
             while let Some(chunk) = reader.next().await { chunk.unwrap(); }
         });
     }
