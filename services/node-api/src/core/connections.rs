@@ -3,9 +3,10 @@
 //!
 //! A connection is trusted once a request on it was allowed. All others compete for a few places, of which
 //! each address may hold a part. A new connection always gets one: the oldest of the address that holds
-//! the most is closed for it, so that a client with a request wins over any number of silent ones.
+//! the most is closed for it, so that a client with a request wins over any number of silent ones. An address
+//! with a trusted connection has places of its own: behind it may be an API server, and many clients at once.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 /// Identifies a connection of a port; later ones have greater numbers.
@@ -14,8 +15,11 @@ pub(crate) type ConnectionId = u64;
 /// Most connections of a port.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ConnectionLimits {
+    /// Of all addresses without a trusted connection, and of each of them.
     pub(crate) untrusted: usize,
     pub(crate) untrusted_per_address: usize,
+    /// Of all addresses that have a trusted connection besides.
+    pub(crate) untrusted_of_known: usize,
     pub(crate) trusted: usize,
 }
 
@@ -121,17 +125,30 @@ impl<A: Ord + Copy> ConnectionTable<A> {
 
     /// The connection that a new one of an address displaces, if there is no place for it.
     fn displaced_by(&self, address: A) -> Option<ConnectionId> {
+        let trusted = self.entries.values().filter(|entry| entry.trusted);
+        let known: BTreeSet<A> = trusted.map(|entry| entry.address).collect();
         let mut counts: BTreeMap<A, usize> = BTreeMap::new();
         for entry in self.entries.values().filter(|entry| !entry.trusted) {
             *counts.entry(entry.address).or_default() += 1;
         }
-        let own = counts.get(&address).copied().unwrap_or_default();
+        let is_known = known.contains(&address);
+        let limits = &self.limits;
+        let (per_address, in_group) = match is_known {
+            true => (limits.untrusted_of_known, limits.untrusted_of_known),
+            false => (limits.untrusted_per_address, limits.untrusted),
+        };
         let all: usize = counts.values().sum();
-        let from = if own >= self.limits.untrusted_per_address {
+        let own = counts.get(&address).copied().unwrap_or_default();
+        let of_group = |it: &(&A, &usize)| known.contains(it.0) == is_known;
+        let group = counts.iter().filter(of_group);
+        let most = |(_, count): &(&A, &usize)| **count;
+        let from = if own >= per_address {
             address
-        } else if all >= self.limits.untrusted {
-            let most = counts.iter().max_by_key(|(_, count)| **count);
-            most.map(|(address, _)| *address)?
+        } else if group.clone().map(|(_, count)| count).sum::<usize>() >= in_group {
+            *group.max_by_key(most)?.0
+        } else if all >= limits.untrusted + limits.untrusted_of_known {
+            // Addresses were known when their connections came.
+            *counts.iter().max_by_key(most)?.0
         } else {
             return None;
         };
@@ -238,6 +255,7 @@ mod tests {
     const LIMITS: ConnectionLimits = ConnectionLimits {
         untrusted: 6,
         untrusted_per_address: 4,
+        untrusted_of_known: 8,
         trusted: 2,
     };
     const TIMEOUTS: ConnectionTimeouts = ConnectionTimeouts {
@@ -276,6 +294,24 @@ mod tests {
         }
         assert_eq!(table.admit('d', at(0)), (6, Some(1)));
         assert_eq!(table.admit('a', at(0)), (7, Some(2)));
+    }
+
+    #[test]
+    fn an_address_with_a_trusted_connection_has_places_of_its_own() {
+        let mut table = table();
+        let (trusted, _) = table.admit('k', at(0));
+        assert_eq!(table.trust(trusted), None);
+        for address in ['a', 'a', 'a', 'a', 'b', 'b'] {
+            assert_eq!(table.admit(address, at(1)).1, None);
+        }
+        for _ in 0..8 {
+            assert_eq!(table.admit('k', at(1)).1, None);
+        }
+        assert_eq!(table.admit('k', at(2)).1, Some(7), "its own");
+        assert_eq!(table.admit('b', at(2)).1, Some(1), "not one of k");
+        // Without that connection it is like all others.
+        table.remove(trusted);
+        assert_eq!(table.admit('b', at(3)).1, Some(8));
     }
 
     #[test]
@@ -340,8 +376,8 @@ mod tests {
                 }
                 let untrusted = table.entries.values().filter(|entry| !entry.trusted);
                 let of = |address| untrusted.clone().filter(|entry| entry.address == address).count();
-                prop_assert!((0..3).all(|address| of(address) <= LIMITS.untrusted_per_address));
-                prop_assert!(untrusted.count() <= LIMITS.untrusted);
+                prop_assert!((0..3).all(|address| of(address) <= LIMITS.untrusted_of_known));
+                prop_assert!(untrusted.count() <= LIMITS.untrusted + LIMITS.untrusted_of_known);
                 prop_assert!(table.entries.values().filter(|entry| entry.trusted).count() <= LIMITS.trusted);
             }
         }

@@ -60,6 +60,7 @@ impl Default for ServerLimits {
             connections: ConnectionLimits {
                 untrusted: 128,
                 untrusted_per_address: 64,
+                untrusted_of_known: 256,
                 trusted: 256,
             },
             timeouts: ConnectionTimeouts {

@@ -203,6 +203,7 @@ async fn a_client_that_was_allowed_a_request_is_not_displaced() {
             connections: ConnectionLimits {
                 untrusted: 4,
                 untrusted_per_address: 4,
+                untrusted_of_known: 4,
                 trusted: 4,
             },
             ..ServerLimits::default()

@@ -8,8 +8,8 @@ use tokio::time::timeout;
 
 use crate::requests::{LIMIT, head, open};
 
-/// Each follower has an inotify instance, of which a user has 128 on most machines, and others need some, too.
-const FOLLOWERS: usize = 50;
+/// More than a user may have inotify instances.
+const FOLLOWERS: usize = 200;
 
 /// Many clients follow one log, and each sees what is written.
 pub(crate) async fn followers(node: &Node) {
