@@ -9,7 +9,7 @@ use axum::extract::{Path, Query, State};
 use axum::http::StatusCode;
 use axum::http::header::CONTENT_TYPE;
 use axum::response::{IntoResponse, Response};
-use futures::stream;
+use futures::{FutureExt, stream};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::PodStatus;
 use polylet_cri::log::{LogReadError, LogReader};
@@ -19,6 +19,9 @@ use super::{HandlerState, PeerError};
 use crate::core::log_query::{self, QueryError};
 use crate::core::{log_target, pods};
 use crate::server::LastingResponse;
+
+/// Lines that are there are sent together up to about this size.
+const CHUNK_BYTES: usize = 32 << 10;
 
 /// The log file to read.
 struct LogTarget {
@@ -87,9 +90,27 @@ fn unreadable(error: &LogReadError) -> String {
 
 /// The log as a response body. An error ends it early, as the status line has been sent by then.
 fn chunks(reader: LogReader) -> impl futures::Stream<Item = Result<Bytes, LogReadError>> {
-    stream::unfold(reader, |mut reader| async move {
-        let chunk = reader.next().await?;
-        Some((chunk.map(|chunk| Bytes::from(chunk.bytes)), reader))
+    stream::unfold((reader, None), |(mut reader, failed)| async move {
+        if let Some(error) = failed {
+            return Some((Err(error), (reader, None)));
+        }
+        let mut bytes = reader.next().await?.map(|chunk| chunk.bytes);
+        let mut failed = None;
+        while let Ok(bytes) = &mut bytes
+            && bytes.len() < CHUNK_BYTES
+            && let Some(Some(next)) = reader.next().now_or_never()
+        {
+            match next {
+                Ok(chunk) => bytes.extend(chunk.bytes),
+                Err(error) => {
+                    failed = Some(error);
+                    break;
+                }
+            }
+        }
+        // Others have their turns, however fast the client reads.
+        tokio::task::yield_now().await;
+        Some((bytes.map(Bytes::from), (reader, failed)))
     })
 }
 
@@ -131,4 +152,45 @@ async fn find(
             .join(container)
             .join(format!("{}.log", instance.restart_count)),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use futures::{StreamExt, TryStreamExt};
+    use polylet_cri::log::{LogOptions, LogWatcher};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn lines_are_sent_together() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("0.log");
+        let line = |n: usize| format!("2026-01-01T00:00:00.000000000Z stdout F line {n}\n");
+        std::fs::write(&path, (0..10_000).map(line).collect::<String>()).unwrap();
+        let (options, watcher) = (LogOptions::default(), LogWatcher::default());
+        let reader = LogReader::open(&path, options, std::future::pending(), &watcher).unwrap();
+        let sent: Vec<Bytes> = chunks(reader).try_collect().await.unwrap();
+        let expected: String = (0..10_000).map(|n| format!("line {n}\n")).collect();
+        assert_eq!(sent.concat(), expected.as_bytes());
+        assert_eq!(sent.len(), expected.len().div_ceil(CHUNK_BYTES));
+    }
+
+    #[tokio::test]
+    async fn a_follower_gets_each_line_at_once() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("0.log");
+        let line = "2026-01-01T00:00:00.000000000Z stdout F line\n";
+        std::fs::write(&path, line).unwrap();
+        let options = LogOptions {
+            follow: true,
+            ..LogOptions::default()
+        };
+        let watcher = LogWatcher::default();
+        let reader = LogReader::open(&path, options, std::future::pending(), &watcher).unwrap();
+        let mut sent = Box::pin(chunks(reader));
+        for number in 2..5 {
+            assert_eq!(sent.next().await.unwrap().unwrap(), "line\n");
+            std::fs::write(&path, line.repeat(number)).unwrap();
+        }
+    }
 }
