@@ -96,8 +96,8 @@ fn recompute(pod: &mut PodSyncStatus) {
     for (_, effect) in &pod.pending_effects {
         Rc::make_mut(&mut observed).apply(effect);
     }
-    // An incomplete report may lack containers that exist.
-    if !observed.is_partial() {
+    // An incomplete report may lack containers that exist, and so may one from before this process.
+    if !observed.is_partial() && !pod.awaits_inspection {
         pod.lifecycle.retain(|id| observed.container(id).is_some());
         let restarted = |name: &String, restart: &PendingRestart| {
             let newest = observed.newest_container(name);
