@@ -21,14 +21,16 @@ fn append(path: &Path, text: &str) {
     file.write_all(text.as_bytes()).unwrap();
 }
 
+fn open(
+    path: &Path,
+    options: LogOptions,
+    exit: impl Future<Output = ()> + Send + 'static,
+) -> LogReader {
+    LogReader::open(path, options, exit, &LogWatcher::default()).unwrap()
+}
+
 async fn read_all(path: &Path, options: LogOptions) -> String {
-    let mut reader = LogReader::open(
-        path,
-        options,
-        std::future::pending(),
-        &LogWatcher::default(),
-    )
-    .unwrap();
+    let mut reader = open(path, options, std::future::pending());
     let mut text = Vec::new();
     while let Some(chunk) = reader.next().await {
         text.extend(chunk.unwrap().bytes);
@@ -114,13 +116,7 @@ async fn follows_writes_and_rotations_until_the_container_exits() {
         ..Default::default()
     };
     // Before the file exists.
-    let mut reader = LogReader::open(
-        &path,
-        options,
-        async { ended.await.unwrap_or(()) },
-        &LogWatcher::default(),
-    )
-    .unwrap();
+    let mut reader = open(&path, options, async { ended.await.unwrap_or(()) });
     append(&path, &log_line(1, "a"));
     assert_eq!(reader.next().await.unwrap().unwrap().bytes, b"a\n");
     // An incomplete line is not returned yet.
@@ -157,13 +153,7 @@ async fn following_with_an_empty_tail_starts_at_the_end() {
         follow: true,
         ..Default::default()
     };
-    let mut reader = LogReader::open(
-        &path,
-        options,
-        std::future::pending(),
-        &LogWatcher::default(),
-    )
-    .unwrap();
+    let mut reader = open(&path, options, std::future::pending());
     append(&path, &log_line(6, "f"));
     assert_eq!(reader.next().await.unwrap().unwrap().bytes, b"f\n");
 }
@@ -259,13 +249,7 @@ async fn read_through(before: Vec<Op>, during: Vec<Op>) -> (Vec<String>, u32) {
         follow: true,
         ..Default::default()
     };
-    let mut reader = LogReader::open(
-        &dir.path().join("0.log"),
-        options,
-        ended,
-        &LogWatcher::default(),
-    )
-    .unwrap();
+    let mut reader = open(&dir.path().join("0.log"), options, ended);
     let mut lines = Vec::new();
     let push_line = |lines: &mut Vec<String>, chunk: LogChunk| {
         lines.push(
@@ -315,13 +299,7 @@ async fn lines_written_to_the_old_file_after_a_rotation_are_read() {
         ..Default::default()
     };
     let path = dir.path().join("0.log");
-    let mut reader = LogReader::open(
-        &path,
-        options,
-        std::future::pending(),
-        &LogWatcher::default(),
-    )
-    .unwrap();
+    let mut reader = open(&path, options, std::future::pending());
     rotator.act(Op::Write);
     assert_eq!(reader.next().await.unwrap().unwrap().bytes, b"1\n");
     // The runtime opens the new file before it closes the old one.
@@ -408,7 +386,7 @@ proptest! {
         };
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         runtime.block_on(async {
-            let mut reader = LogReader::open(&path, options, std::future::pending(), &LogWatcher::default()).unwrap();
+            let mut reader = open(&path, options, std::future::pending());
             while let Some(chunk) = reader.next().await { chunk.unwrap(); }
         });
     }

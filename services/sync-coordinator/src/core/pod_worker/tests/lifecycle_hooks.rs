@@ -6,7 +6,7 @@ use serde_json::json;
 
 use super::{pre_stop_of, stop_of, with_hooks};
 use crate::core::apply_result;
-use crate::core::runtime_state::ContainerState;
+use crate::core::runtime_state::{ContainerState, PodRuntimeState};
 use crate::core::step::{Step, StepKey, StepOutcome};
 use crate::core::test_support::{TestEnv, at, simple};
 use crate::core::view::{PostStartState, ProbeFailure};
@@ -119,6 +119,26 @@ fn a_new_process_reports_due_hooks_before_all_else() {
     env.node.pleg_synced = true;
     env.run_until_idle();
     assert!(!env.waiting_reasons().contains_key("a"));
+}
+
+#[test]
+fn a_due_hook_survives_a_report_from_before_its_container() {
+    let mut env = TestEnv::new(with_hooks("Always", &["a"], &["postStart"]));
+    run_without_hooks(&mut env);
+    env.restart_process();
+    env.pod.awaits_inspection = true;
+    let older = PodRuntimeState {
+        containers: Vec::new(),
+        ..env.runtime.clone()
+    };
+    assert!(!apply_result::on_observed(&mut env.pod, older));
+    env.relist();
+    env.run_until_idle();
+    let hooks = env
+        .history
+        .iter()
+        .filter(|step| matches!(step, Step::PostStart { .. }));
+    assert_eq!(hooks.count(), 1, "{:?}", env.history);
 }
 
 #[test]
