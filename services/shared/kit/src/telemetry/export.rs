@@ -4,10 +4,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use opentelemetry::Context;
-use opentelemetry_otlp::{SpanExporter as OtlpExporter, WithTonicConfig};
+use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
+use opentelemetry_proto::tonic::collector::trace::v1::trace_service_client::TraceServiceClient;
+use opentelemetry_proto::transform::common::tonic::ResourceAttributesWithSchema;
+use opentelemetry_proto::transform::trace::tonic::group_spans_by_resource_and_scope;
 use opentelemetry_sdk::Resource;
 use opentelemetry_sdk::error::OTelSdkResult;
-use opentelemetry_sdk::trace::{Span, SpanData, SpanExporter, SpanProcessor};
+use opentelemetry_sdk::trace::{Span, SpanData, SpanProcessor};
 use tokio::sync::Notify;
 use tokio::time::{Instant, timeout};
 
@@ -128,20 +131,13 @@ impl SpanProcessor for QueueProcessor {
 }
 
 /// Sends batches until the process ends. Wakes only for spans.
+///
+/// Not by the exporter of the crate opentelemetry-otlp: the variables `OTEL_EXPORTER_OTLP_*` are about the collector
+/// to which the supervisor exports, and not about its socket.
 pub(super) async fn run(queue: Arc<SpanQueue>, resource: Resource, socket: PathBuf) {
     let channel = crate::channel::unix_with_timeout(&socket, Duration::ZERO);
-    let built = OtlpExporter::builder()
-        .with_tonic()
-        .with_channel(channel)
-        .build();
-    let mut exporter = match built {
-        Ok(exporter) => exporter,
-        Err(error) => {
-            tracing::warn!(%error, "failed to set up the span exporter; spans are not sent");
-            return;
-        }
-    };
-    exporter.set_resource(&resource);
+    let mut supervisor = TraceServiceClient::new(channel);
+    let resource = ResourceAttributesWithSchema::from(&resource);
     let mut is_logged = false;
     let mut retry_at = None;
     loop {
@@ -159,8 +155,11 @@ pub(super) async fn run(queue: Arc<SpanQueue>, resource: Resource, socket: PathB
                 queue.sent(count);
                 continue;
             }
-            let sent = timeout(SEND_TIMEOUT, exporter.export(batch)).await;
-            let lost = !matches!(sent, Ok(Ok(())));
+            let request = ExportTraceServiceRequest {
+                resource_spans: group_spans_by_resource_and_scope(batch, &resource),
+            };
+            let sent = timeout(SEND_TIMEOUT, supervisor.export(request)).await;
+            let lost = !matches!(sent, Ok(Ok(_)));
             queue.sent(if lost { count } else { 0 });
             retry_at = lost.then(|| Instant::now() + RETRY_DELAY);
             if lost && !is_logged {

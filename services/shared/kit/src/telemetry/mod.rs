@@ -5,6 +5,7 @@ mod export;
 mod journal;
 mod line;
 mod past_span;
+mod sampling;
 mod verbosity;
 
 use std::path::{Path, PathBuf};
@@ -23,6 +24,8 @@ use tracing_subscriber::{Layer, registry, reload};
 
 use export::{QueueProcessor, SpanQueue};
 pub use past_span::{PastSpan, record};
+use sampling::RecordEverything;
+pub use sampling::{JOINED, TraceSampler};
 pub use verbosity::{VerbosityError, set_verbosity, verbosity_filter};
 
 /// Environment variable that overrides the configuration's `logLevel`: a level, or `target=level`
@@ -41,6 +44,8 @@ pub struct Setup<'a> {
     pub node: &'a str,
     /// `logLevel` of the configuration.
     pub log_level: &'a str,
+    /// Which traces the node exports; all are recorded.
+    pub sampler: TraceSampler,
     /// The OTLP socket for spans; `None` records none.
     pub span_socket: Option<&'a Path>,
 }
@@ -124,9 +129,11 @@ fn spans(setup: &Setup<'_>, socket: &Path) -> Spans {
         ])
         .build();
     let provider = SdkTracerProvider::builder()
+        .with_sampler(RecordEverything(setup.sampler))
         .with_span_processor(QueueProcessor::new(queue.clone()))
         .with_resource(resource.clone())
         .build();
+    crate::cause::set_sampler(setup.sampler);
     past_span::set_tracer(provider.tracer("polylet"));
     Spans {
         queue,
@@ -179,6 +186,7 @@ mod tests {
             incarnation: "i",
             node: "n",
             log_level: "off",
+            sampler: TraceSampler::default(),
             span_socket: Some(Path::new("/nonexistent.sock")),
         });
         drop(tracing::info_span!(target: "polylet_x", "ours"));
