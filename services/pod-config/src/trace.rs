@@ -8,11 +8,11 @@ pub(crate) fn new_pod_trace(origin: &str) -> Span {
     let span = tracing::info_span!(
         parent: None,
         "podconfig.observe",
-        file = origin,
+        polylet.pod.origin = origin,
         k8s.pod.uid = tracing::field::Empty,
         k8s.pod.name = tracing::field::Empty,
         k8s.namespace.name = tracing::field::Empty,
-        result = tracing::field::Empty,
+        polylet.result = tracing::field::Empty,
         otel.status_code = tracing::field::Empty,
         otel.status_description = tracing::field::Empty,
     );

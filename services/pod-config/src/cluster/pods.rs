@@ -356,7 +356,7 @@ fn new_trace(pod: &ApiPod, is_known: bool) -> Span {
     span.record("k8s.pod.uid", pod.uid.as_str())
         .record("k8s.pod.name", pod.name.as_str())
         .record("k8s.namespace.name", pod.namespace.as_str())
-        .record("result", "accepted");
+        .record("polylet.result", "accepted");
     let root = match is_known {
         _ if pod::is_deleted(&pod.manifest) => root::POD_DELETE,
         true => root::POD_UPDATE,

@@ -64,7 +64,7 @@ impl PodTraces {
         span.record("k8s.pod.uid", pod.uid.as_str())
             .record("k8s.pod.name", pod.name.as_str())
             .record("k8s.namespace.name", pod.namespace.as_str())
-            .record("result", "accepted");
+            .record("polylet.result", "accepted");
         let root = if is_known {
             root::POD_UPDATE
         } else {
@@ -80,7 +80,7 @@ impl PodTraces {
     /// Marks the traces of changes that have changed no pod.
     pub(super) fn record_unused(&self) {
         for trace in self.traces.values().filter(|trace| !trace.used) {
-            trace.span.record("result", "nothing new");
+            trace.span.record("polylet.result", "nothing new");
         }
     }
 }

@@ -147,10 +147,12 @@ where
     // The supervisor, which exports, logs what is wrong with the environment.
     let (sampler, _) = TraceSampler::from_settings(&config.kubelet, environment);
     let telemetry = telemetry::init(&telemetry::Setup {
-        service: descriptor.service,
-        version: descriptor.version,
-        incarnation: &incarnation,
-        node: &config.polylet.node_name,
+        identity: telemetry::ProcessIdentity {
+            service: descriptor.service,
+            version: descriptor.version,
+            incarnation: &incarnation,
+            node: &config.polylet.node_name,
+        },
         log_level: &config.polylet.log_level,
         sampler,
         span_socket: Some(&socket_path(&config.polylet.run_directory, "supervisor")),

@@ -105,10 +105,7 @@ pub(crate) fn main(effective: EffectiveConfig, backend: BackendKind) -> Exit {
     let reserved = sockets::reserve();
     polylet_kit::memory::single_arena();
     let telemetry = telemetry::init(&telemetry::Setup {
-        service: "supervisor",
-        version: env!("CARGO_PKG_VERSION"),
-        incarnation: "",
-        node: &config.polylet.node_name,
+        identity: crate::traces::identity(&config.polylet.node_name),
         log_level: &config.polylet.log_level,
         sampler: telemetry::TraceSampler::default(),
         span_socket: None,

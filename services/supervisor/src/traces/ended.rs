@@ -54,15 +54,11 @@ impl TraceStoreInner {
 }
 
 fn resource(node: &str) -> Resource {
-    let attributes = [
-        ("service.name", "polylet-supervisor"),
-        ("service.version", env!("CARGO_PKG_VERSION")),
-        ("k8s.node.name", node),
-    ];
+    let attributes = super::identity(node).attributes().into_iter();
     Resource {
         attributes: attributes
-            .map(|(key, value)| convert::attribute_of(key, value.to_owned()))
-            .into(),
+            .map(|(key, value)| convert::attribute_of(&key, value))
+            .collect(),
         ..Resource::default()
     }
 }

@@ -21,6 +21,7 @@ use opentelemetry_proto::tonic::collector::trace::v1::{
 };
 use polylet_kit::config::{Config, TraceRing};
 use polylet_kit::memory;
+use polylet_kit::telemetry::ProcessIdentity;
 use polylet_trace::{TraceFilter, hex};
 use polylet_wire::supervisor::v1 as wire;
 use serde::{Deserialize, Deserializer};
@@ -71,6 +72,16 @@ impl TraceStoreInner {
         self.summaries
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What this process is called in traces.
+pub(crate) fn identity(node: &str) -> ProcessIdentity<'_> {
+    ProcessIdentity {
+        service: "supervisor",
+        version: env!("CARGO_PKG_VERSION"),
+        incarnation: "",
+        node,
     }
 }
 
