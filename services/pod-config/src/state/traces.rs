@@ -4,13 +4,14 @@ use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 use polylet_kit::cause::{self, root};
+use polylet_kit::trace_context;
 use polylet_wire::time::to_wire;
 use tracing::Span;
 
 use crate::convert;
 use crate::core::StaticPod;
 use crate::core::state::PersistedCause;
-use crate::trace::new_pod_trace;
+use crate::trace::{annotation, new_pod_trace};
 
 /// Traces by the origin of the changed manifest. They end when this is dropped.
 #[derive(Default)]
@@ -71,7 +72,7 @@ impl PodTraces {
             root::POD_START
         };
         cause::name_root(&span, root);
-        let mut cause = cause::from_span(&span);
+        let mut cause = trace_context::first_cause(&span, annotation(&pod.manifest).as_deref());
         cause.observed_at = Some(to_wire(observed_at));
         self.further.push(span);
         convert::persisted_cause(&cause, &pod.digest)

@@ -61,6 +61,7 @@ mod status_change;
 mod status_line;
 pub mod subprocess;
 pub mod telemetry;
+pub mod trace_context;
 mod watchdog;
 
 pub use args::DEFAULT_CONFIG;

@@ -146,6 +146,7 @@ where
     let environment = |name: &str| std::env::var(name).ok();
     // The supervisor, which exports, logs what is wrong with the environment.
     let (sampler, _) = TraceSampler::from_settings(&config.kubelet, environment);
+    crate::trace_context::set_up(&config.polylet.tracing);
     let telemetry = telemetry::init(&telemetry::Setup {
         identity: telemetry::ProcessIdentity {
             service: descriptor.service,

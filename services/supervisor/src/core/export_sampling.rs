@@ -29,6 +29,25 @@ pub enum SpanFate {
     Discard,
 }
 
+/// What is known of a trace before or after its end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Decision {
+    Export,
+    Discard,
+    /// It is exported only for what it turns out to be, whatever its ID is.
+    AtEnd,
+}
+
+impl Decision {
+    fn fate(self) -> SpanFate {
+        match self {
+            Decision::Export => SpanFate::Export,
+            Decision::Discard => SpanFate::Discard,
+            Decision::AtEnd => SpanFate::Hold,
+        }
+    }
+}
+
 /// A trace that has ended.
 #[derive(Debug, Clone, Copy)]
 pub struct TraceEnd<'a> {
@@ -47,7 +66,7 @@ pub struct TraceEnd<'a> {
 pub struct ExportSampling {
     sampler: TraceSampler,
     tail: TailSampling,
-    decided: LruCache<TraceId, bool>,
+    decided: LruCache<TraceId, Decision>,
     durations: BTreeMap<String, VecDeque<Duration>>,
 }
 
@@ -64,37 +83,39 @@ impl ExportSampling {
 
     /// What becomes of a span with these flags.
     pub fn fate(&mut self, trace: TraceId, flags: u32) -> SpanFate {
-        if let Some(exported) = self.decided.get(&trace) {
-            return match exported {
-                true => SpanFate::Export,
-                false => SpanFate::Discard,
-            };
+        if let Some(decision) = self.decided.get(&trace) {
+            return decision.fate();
         }
-        if self.sampler.samples_span(trace, flags) {
-            if flags & u32::from(JOINED.to_u8()) != 0 {
-                // The root of the trace, which is derived here, has no flags.
-                self.decided.put(trace, true);
-            }
-            return SpanFate::Export;
+        let waits = self.tail.errors || self.tail.slowest > 0;
+        let decision = match self.sampler.samples_span(trace, flags) {
+            true => Decision::Export,
+            false if waits => Decision::AtEnd,
+            false => Decision::Discard,
+        };
+        if flags & u32::from(JOINED.to_u8()) != 0 {
+            // The root of the trace, which is derived here, has no flags.
+            self.decided.put(trace, decision);
         }
-        if self.tail.errors || self.tail.slowest > 0 {
-            SpanFate::Hold
-        } else {
-            SpanFate::Discard
-        }
+        decision.fate()
     }
 
     /// Whether a trace that has ended is exported: its root, and what was held of it.
     pub fn end(&mut self, end: TraceEnd<'_>) -> bool {
         let is_slow = self.is_slow(end);
-        if let Some(exported) = self.decided.get(&end.trace) {
-            return *exported;
-        }
-        if self.sampler.samples(end.trace) {
-            return true;
+        match self.decided.get(&end.trace) {
+            Some(Decision::Export) => return true,
+            Some(Decision::Discard) => return false,
+            Some(Decision::AtEnd) => {}
+            None if self.sampler.samples(end.trace) => return true,
+            None => {}
         }
         let exported = (self.tail.errors && end.failed) || is_slow;
-        self.decided.put(end.trace, exported);
+        let decision = if exported {
+            Decision::Export
+        } else {
+            Decision::Discard
+        };
+        self.decided.put(end.trace, decision);
         exported
     }
 

@@ -48,6 +48,10 @@ fn traces_that_continue_a_sampled_one_are_exported_with_their_roots() {
     assert!(none.end(ended(1)) && !none.end(ended(2)));
     let mut all = sampling(1_000_000, false, 0);
     assert_eq!(all.fate([3; 16], JOINED_FLAG), SpanFate::Discard);
+    assert!(!all.end(ended(3)), "its root neither");
+    let mut failed = sampling(1_000_000, true, 0);
+    assert_eq!(failed.fate([4; 16], JOINED_FLAG), SpanFate::Hold);
+    assert!(!failed.end(ended(4)), "nothing failed");
 }
 
 #[test]

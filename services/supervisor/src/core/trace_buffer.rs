@@ -157,6 +157,11 @@ impl TraceBuffer {
         self.dropped
     }
 
+    /// Whether spans of a trace are kept.
+    pub fn contains(&self, id: TraceId) -> bool {
+        self.traces.contains_key(&id)
+    }
+
     /// The number of spans.
     pub fn len(&self) -> usize {
         self.spans

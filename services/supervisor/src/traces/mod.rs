@@ -4,6 +4,7 @@
 pub(crate) mod convert;
 mod ended;
 mod export;
+mod receive;
 mod selection;
 pub(crate) mod summary_convert;
 
@@ -19,6 +20,7 @@ use opentelemetry_proto::tonic::collector::trace::v1::trace_service_server::{
 use opentelemetry_proto::tonic::collector::trace::v1::{
     ExportTraceServiceRequest, ExportTraceServiceResponse,
 };
+use opentelemetry_proto::tonic::trace::v1::ResourceSpans;
 use polylet_kit::config::{Config, TraceRing};
 use polylet_kit::memory;
 use polylet_kit::telemetry::ProcessIdentity;
@@ -30,6 +32,7 @@ use tonic::{Request, Response, Status};
 
 use crate::core::summary_buffer::SummaryBuffer;
 use crate::core::trace_buffer::TraceBuffer;
+use convert::SpanResource;
 use export::{SpanExporter, UnsentSpans};
 pub(crate) use selection::TraceSelection;
 
@@ -95,7 +98,11 @@ impl TraceStore {
     pub(crate) fn start(config: &Config) -> TraceStore {
         let polylet = &config.polylet;
         let exporter = SpanExporter::from_config(config);
-        TraceStore::new(&polylet.trace_ring, &polylet.node_name, exporter)
+        let store = TraceStore::new(&polylet.trace_ring, &polylet.node_name, exporter);
+        if let Some(address) = polylet.tracing.receive {
+            tokio::spawn(receive::serve(store.clone(), address));
+        }
+        store
     }
 
     fn new(bounds: &TraceRing, node: &str, exporter: Option<SpanExporter>) -> TraceStore {
@@ -206,13 +213,24 @@ impl TraceService for TraceStore {
         &self,
         request: Request<ExportTraceServiceRequest>,
     ) -> Result<Response<ExportTraceServiceResponse>, Status> {
-        let request = request.into_inner();
+        self.add(request.into_inner(), convert::resource_of);
+        Ok(Response::new(ExportTraceServiceResponse::default()))
+    }
+}
+
+impl TraceStore {
+    /// Keeps spans, and exports them if that is configured.
+    fn add(
+        &self,
+        request: ExportTraceServiceRequest,
+        resource_of: fn(&ResourceSpans) -> SpanResource,
+    ) {
         self.inner.work.notify_one();
         {
             let now = now();
             let mut buffer = self.inner.buffer();
             for resource in &request.resource_spans {
-                let service = convert::resource_of(resource);
+                let service = resource_of(resource);
                 for span in resource.scope_spans.iter().flat_map(|scope| &scope.spans) {
                     match convert::record(&service, span) {
                         Some(record) => buffer.push(&record, now),
@@ -225,6 +243,5 @@ impl TraceService for TraceStore {
             exporter.receive(request);
         }
         self.inner.received.notify_one();
-        Ok(Response::new(ExportTraceServiceResponse::default()))
     }
 }

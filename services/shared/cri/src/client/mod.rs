@@ -4,9 +4,11 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use hyper_util::rt::TokioIo;
+use polylet_kit::trace_context;
 use polylet_wire::runtime::v1::image_service_client::ImageServiceClient;
 use polylet_wire::runtime::v1::runtime_service_client::RuntimeServiceClient;
 use tokio::net::UnixStream;
+use tonic::metadata::MetadataValue;
 use tonic::transport::{Channel, Endpoint, Uri};
 use tonic::{Code, Request, Response, Status};
 use tracing::{Instrument, Span};
@@ -146,6 +148,20 @@ impl CriCall<'_> {
         if let Some(timeout) = self.timeout {
             // The runtime then cancels the call as well.
             request.set_timeout(timeout);
+        }
+        // Reads have no span of their own, and belong to that of their caller.
+        let caller = Span::current();
+        let span = if self.span.is_disabled() {
+            &caller
+        } else {
+            &self.span
+        };
+        let context = trace_context::runtime_header(span);
+        let context = context.and_then(|header| MetadataValue::try_from(header.as_bytes()).ok());
+        if let Some(context) = context {
+            request
+                .metadata_mut()
+                .insert(trace_context::TRACEPARENT, context);
         }
         let started = Instant::now();
         let call = send(request).instrument(self.span.clone());

@@ -115,7 +115,7 @@ fn log_filter(text: &str) -> (Targets, bool) {
 }
 
 fn spans(setup: &Setup<'_>, socket: &Path) -> Spans {
-    let queue = Arc::new(SpanQueue::default());
+    let queue = Arc::new(SpanQueue::new(setup.identity.service));
     let attributes = setup.identity.attributes().into_iter();
     let resource = Resource::builder_empty()
         .with_attributes(attributes.map(|(name, value)| KeyValue::new(name, value)))

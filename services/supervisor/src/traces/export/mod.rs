@@ -1,6 +1,7 @@
 //! Export of spans to a collector: which ones, and how they get there.
 
 mod collector;
+mod joined;
 mod metrics;
 mod queue;
 mod settings;
@@ -16,7 +17,7 @@ use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
 use opentelemetry_proto::tonic::trace::v1::{ResourceSpans, ScopeSpans, Span};
 use polylet_kit::config::{Config, KubeletConfiguration, TailSampling};
 use polylet_kit::report;
-use polylet_kit::telemetry::TraceSampler;
+use polylet_kit::telemetry::{JOINED, TraceSampler};
 use polylet_trace::{TraceId, hex, parse_trace_id};
 use prost::Message;
 use serde::{Deserialize, Serialize};
@@ -24,6 +25,7 @@ use tokio::time::timeout;
 
 use crate::core::export_sampling::{ExportSampling, HeldSpans, SpanFate, TraceEnd};
 use collector::Collector;
+use joined::JoinedTraces;
 use queue::ExportQueue;
 use settings::{ExportSettings, ExportSettingsError};
 use tls::TlsError;
@@ -51,6 +53,7 @@ pub(super) struct SpanExporter {
 struct ExportChoice {
     sampling: ExportSampling,
     held: HeldSpans,
+    joined: JoinedTraces,
 }
 
 /// Spans that are still to be exported: requests in their binary encoding, as Base64.
@@ -99,6 +102,7 @@ impl SpanExporter {
             choice: Mutex::new(ExportChoice {
                 sampling: ExportSampling::new(sampler, tail),
                 held: HeldSpans::new(MAX_HELD),
+                joined: JoinedTraces::new(),
             }),
             queue,
         }))
@@ -113,6 +117,9 @@ impl SpanExporter {
         let mut exported = ExportTraceServiceRequest::default();
         let mut dropped = 0;
         let mut choice = self.choice();
+        for resource in &request.resource_spans {
+            choice.joined.learn(resource);
+        }
         for resource in request.resource_spans {
             let (now, held) = choice.split(resource);
             exported.resource_spans.extend(now);
@@ -125,6 +132,7 @@ impl SpanExporter {
                 dropped += choice.held.hold(trace, &request.encode_to_vec(), count);
             }
         }
+        choice.joined.join(&mut exported.resource_spans);
         drop(choice);
         self.queue.add_dropped(dropped);
         self.queue.push(exported);
@@ -135,13 +143,14 @@ impl SpanExporter {
         let mut choice = self.choice();
         let is_exported = choice.sampling.end(end);
         let held = choice.held.take(end.trace);
-        drop(choice);
         if !is_exported {
             return;
         }
         // This process has encoded it.
         let mut request = ExportTraceServiceRequest::decode(held.as_slice()).unwrap_or_default();
         request.resource_spans.extend(root);
+        choice.joined.join(&mut request.resource_spans);
+        drop(choice);
         self.queue.push(request);
     }
 
@@ -205,7 +214,12 @@ impl ExportChoice {
                 let Ok(trace) = TraceId::try_from(span.trace_id.as_slice()) else {
                     continue;
                 };
-                let fate = self.sampling.fate(trace, span.flags);
+                let known = self.joined.flags(trace);
+                let fate = match self.sampling.fate(trace, known.unwrap_or(span.flags)) {
+                    // The first step, which names the parent, is still to come.
+                    SpanFate::Export if is_joined(&span) && known.is_none() => SpanFate::Hold,
+                    fate => fate,
+                };
                 span.flags &= KNOWN_FLAGS;
                 match fate {
                     SpanFate::Export => exported.push(span),
@@ -228,6 +242,10 @@ impl ExportChoice {
                 .collect(),
         )
     }
+}
+
+fn is_joined(span: &Span) -> bool {
+    span.flags & u32::from(JOINED.to_u8()) != 0
 }
 
 #[cfg(test)]

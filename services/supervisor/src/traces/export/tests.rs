@@ -221,6 +221,44 @@ async fn collectors_are_known_by_their_certificates() {
 }
 
 #[tokio::test]
+async fn traces_that_continue_others_are_exported_as_part_of_them() {
+    let mut receiver = Receiver::start(None).await;
+    let endpoint = receiver.url();
+    let exporter = exporter(0, false, &[("OTEL_EXPORTER_OTLP_ENDPOINT", &endpoint)]);
+    let (own, outside) = ([7; 16], [9; 16]);
+    let step = |name: &str, parent: Option<&str>| Span {
+        attributes: parent
+            .into_iter()
+            .map(|parent| {
+                crate::traces::convert::attribute_of("polylet.traceparent", parent.to_owned())
+            })
+            .collect(),
+        flags: 0x181,
+        ..span(own, name, false)
+    };
+    // One comes before the first step.
+    exporter.receive(request(vec![step("early", None)]));
+    let parent = format!("00-{}-{}-01", hex(&outside), hex(&[3; 8]));
+    exporter.receive(request(vec![step("first", Some(&parent))]));
+    exporter.receive(request(vec![step("later", None)]));
+    let end = TraceEnd {
+        trace: own,
+        root: "pod.start",
+        duration: Duration::from_secs(1),
+        failed: false,
+    };
+    let root = Span {
+        span_id: polylet_kit::cause::root_id(own).to_vec(),
+        ..span(own, "root", false)
+    };
+    exporter.end(end, Some(resource_spans(vec![root])));
+    exporter.flush(TIMEOUT).await;
+    let mut names = receiver.traces().remove(&outside).unwrap();
+    names.sort();
+    assert_eq!(names, ["early", "first", "later", "root<-0303030303030303"]);
+}
+
+#[tokio::test]
 async fn another_program_exports_what_is_left() {
     let mut receiver = Receiver::start(None).await;
     let endpoint = receiver.url();

@@ -49,7 +49,12 @@ impl Service {
                 .flat_map(|scope| scope.spans)
             {
                 let trace = span.trace_id.try_into().unwrap();
-                received.traces.entry(trace).or_default().push(span.name);
+                let parent = span.parent_span_id.as_slice();
+                let name = match parent {
+                    [] => span.name,
+                    parent => format!("{}<-{}", span.name, polylet_trace::hex(parent)),
+                };
+                received.traces.entry(trace).or_default().push(name);
             }
         }
     }
