@@ -13,7 +13,6 @@ const STANDARD: &[&str] = &[
     standard::ERROR_TYPE,
     standard::FILE_PATH,
     standard::FILE_SIZE,
-    standard::HTTP_RESPONSE_STATUS_CODE,
     standard::K8S_CONTAINER_NAME,
     standard::K8S_NAMESPACE_NAME,
     standard::K8S_POD_NAME,
@@ -95,7 +94,7 @@ impl<'ast> Visit<'ast> for AttributeNames {
         let name = called.path.segments.last();
         let name = name.map(|segment| segment.ident.to_string());
         let text = called.tokens.to_string();
-        if name.is_some_and(|name| name.ends_with("span")) {
+        if name.is_some_and(|name| name.ends_with("_span")) {
             self.add_fields(&text);
         }
         // Spans within other macros.

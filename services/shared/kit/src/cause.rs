@@ -10,7 +10,7 @@ use polylet_wire::common::v1::Cause;
 use tracing::Span;
 use tracing_opentelemetry::OpenTelemetrySpanExt;
 
-use crate::telemetry::{JOINED, TraceSampler};
+use crate::sampling::{JOINED, TraceSampler};
 
 /// Most links of one cause.
 pub const MAX_LINKS: usize = 8;

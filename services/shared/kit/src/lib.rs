@@ -51,6 +51,7 @@ mod peers;
 mod ports;
 pub mod process_limits;
 pub mod profile;
+pub mod sampling;
 pub mod serve;
 mod service;
 mod stale_files;

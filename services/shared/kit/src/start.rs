@@ -20,7 +20,8 @@ use crate::drain::Drain;
 use crate::health::Health;
 use crate::lifecycle::{DRAIN_TIMEOUT, Lifecycle};
 use crate::peers::{Peers, socket_path};
-use crate::telemetry::{self, Telemetry, TraceSampler};
+use crate::sampling::TraceSampler;
+use crate::telemetry::{self, Telemetry};
 use crate::{
     BoxError, Exit, Notices, Service, ServiceDescriptor, listener, lock, notify, peer_checks,
     profile, report, serve, stale_files, status_line, subprocess,

@@ -11,7 +11,7 @@ use tracing_opentelemetry::OpenTelemetrySpanExt;
 
 use crate::cause;
 use crate::config::{PolyletTracing, TraceParent};
-use crate::telemetry::JOINED;
+use crate::sampling::JOINED;
 
 /// The header, and the metadata of gRPC, with a trace context.
 pub const TRACEPARENT: &str = "traceparent";

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use lru::LruCache;
 use polylet_kit::config::TailSampling;
-use polylet_kit::telemetry::{JOINED, TraceSampler};
+use polylet_kit::sampling::{JOINED, TraceSampler};
 use polylet_trace::TraceId;
 
 /// Most traces whose decision is remembered, for spans that come after it.

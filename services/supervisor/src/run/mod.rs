@@ -107,7 +107,7 @@ pub(crate) fn main(effective: EffectiveConfig, backend: BackendKind) -> Exit {
     let telemetry = telemetry::init(&telemetry::Setup {
         identity: crate::traces::identity(&config.polylet.node_name),
         log_level: &config.polylet.log_level,
-        sampler: telemetry::TraceSampler::default(),
+        sampler: polylet_kit::sampling::TraceSampler::default(),
         span_socket: None,
     });
     let handover = Handover::from_environment();

@@ -6,7 +6,6 @@ mod identity;
 mod journal;
 mod line;
 mod past_span;
-mod sampling;
 mod verbosity;
 
 use std::path::{Path, PathBuf};
@@ -23,11 +22,10 @@ use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{Layer, registry, reload};
 
+use crate::sampling::{RecordEverything, TraceSampler};
 use export::{QueueProcessor, SpanQueue};
 pub use identity::{ProcessIdentity, full_version};
 pub use past_span::{PastSpan, record};
-use sampling::RecordEverything;
-pub use sampling::{JOINED, TraceSampler};
 pub use verbosity::{VerbosityError, set_verbosity, verbosity_filter};
 
 /// Environment variable that overrides the configuration's `logLevel`: a level, or `target=level`

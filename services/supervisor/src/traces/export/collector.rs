@@ -27,7 +27,7 @@ use tonic::metadata::{KeyAndValueRef, MetadataMap};
 use tonic::{Code, Status};
 
 use super::settings::{ExportEndpoint, ExportProtocol, ExportSettings};
-use super::tls::{TlsError, client_config};
+use super::tls::{CollectorTlsError, client_config};
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// Most bytes of an answer that are read.
@@ -81,7 +81,7 @@ pub(super) struct RejectedSpans {
 type HttpClient = Client<HttpsConnector<HttpConnector>, Body>;
 
 /// A client of a collector.
-pub(super) struct Collector {
+pub(super) struct CollectorClient {
     transport: Transport,
     headers: Vec<(HeaderName, HeaderValue)>,
     timeout: Duration,
@@ -94,12 +94,12 @@ enum Transport {
     Http { client: HttpClient, url: Uri },
 }
 
-impl Collector {
+impl CollectorClient {
     /// A client, which connects with the first request. Needs the tokio runtime.
     ///
     /// # Errors
     /// Certificates cannot be read, or are none.
-    pub(super) fn new(settings: ExportSettings) -> Result<Collector, TlsError> {
+    pub(super) fn new(settings: ExportSettings) -> Result<CollectorClient, CollectorTlsError> {
         let transport = match (&settings.endpoint, settings.protocol) {
             (ExportEndpoint::Unix(path), _) => {
                 Transport::GrpcUnix(TraceServiceClient::new(polylet_kit::channel::unix(path)))
@@ -113,7 +113,7 @@ impl Collector {
                 url: url.clone(),
             },
         };
-        Ok(Collector {
+        Ok(CollectorClient {
             transport,
             headers: settings.headers,
             timeout: settings.timeout,

@@ -7,7 +7,7 @@ use lru::LruCache;
 use opentelemetry_proto::tonic::common::v1::any_value::Value;
 use opentelemetry_proto::tonic::trace::v1::{ResourceSpans, Span};
 use polylet_kit::cause;
-use polylet_kit::telemetry::JOINED;
+use polylet_kit::sampling::JOINED;
 use polylet_kit::trace_context::PARENT_ATTRIBUTE;
 use polylet_trace::{SpanId, TraceId};
 

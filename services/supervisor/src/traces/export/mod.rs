@@ -17,18 +17,18 @@ use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
 use opentelemetry_proto::tonic::trace::v1::{ResourceSpans, ScopeSpans, Span};
 use polylet_kit::config::{Config, KubeletConfiguration, TailSampling};
 use polylet_kit::report;
-use polylet_kit::telemetry::{JOINED, TraceSampler};
+use polylet_kit::sampling::{JOINED, TraceSampler};
 use polylet_trace::{TraceId, hex, parse_trace_id};
 use prost::Message;
 use serde::{Deserialize, Serialize};
 use tokio::time::timeout;
 
 use crate::core::export_sampling::{ExportSampling, HeldSpans, SpanFate, TraceEnd};
-use collector::Collector;
+use collector::CollectorClient;
 use joined::JoinedTraces;
 use queue::ExportQueue;
 use settings::{ExportSettings, ExportSettingsError};
-use tls::TlsError;
+use tls::CollectorTlsError;
 
 /// Most bytes of spans that wait for the end of their trace.
 const MAX_HELD: usize = 4 << 20;
@@ -41,7 +41,7 @@ enum ExporterError {
     #[error(transparent)]
     Settings(#[from] ExportSettingsError),
     #[error(transparent)]
-    Tls(#[from] TlsError),
+    Tls(#[from] CollectorTlsError),
 }
 
 /// Exports spans. It never waits for the collector.
@@ -92,7 +92,7 @@ impl SpanExporter {
             tracing::warn!(warning, "environment warning");
         }
         let endpoint = settings.endpoint.to_string();
-        let collector = Collector::new(settings)?;
+        let collector = CollectorClient::new(settings)?;
         tracing::info!(endpoint, "exporting spans");
         metrics::register_counts();
         let queue = Arc::new(ExportQueue::default());

@@ -10,7 +10,7 @@ use prost::Message;
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep};
 
-use super::collector::{Collector, ExportError, RejectedSpans};
+use super::collector::{CollectorClient, ExportError, RejectedSpans};
 use super::metrics::{DROPPED, EXPORTED};
 
 /// Most bytes of spans that wait; the oldest are dropped and counted.
@@ -139,7 +139,7 @@ impl QueuedRequests {
 }
 
 /// Sends what is queued, until the process ends.
-pub(super) async fn run(queue: &ExportQueue, collector: &Collector) {
+pub(super) async fn run(queue: &ExportQueue, collector: &CollectorClient) {
     let mut log = FailureLog::default();
     loop {
         let batch = queue.next().await;
@@ -161,7 +161,7 @@ pub(super) async fn run(queue: &ExportQueue, collector: &Collector) {
 
 /// Sends spans until they are accepted, or will not be.
 async fn send(
-    collector: &Collector,
+    collector: &CollectorClient,
     batch: &ExportTraceServiceRequest,
     log: &mut FailureLog,
 ) -> Result<RejectedSpans, ExportError> {

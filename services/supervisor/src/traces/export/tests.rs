@@ -188,7 +188,7 @@ async fn collectors_are_known_by_their_certificates() {
         };
         let collector = |authorities: &Path| {
             let settings = ExportSettings::new(None, environment(authorities)).unwrap();
-            Collector::new(settings.unwrap())
+            CollectorClient::new(settings.unwrap())
         };
         let spans = request(vec![span([1; 16], "one", false)]);
         let right = collector(&tls.authority).unwrap();

@@ -12,7 +12,7 @@ use super::settings::{ExportEndpoint, ExportSettings};
 
 /// Why TLS is not set up.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum TlsError {
+pub(super) enum CollectorTlsError {
     #[error("reading {path}")]
     Certificates {
         path: PathBuf,
@@ -40,11 +40,11 @@ pub(super) enum TlsError {
 }
 
 /// TLS of clients: the authorities of the settings, or the system's.
-pub(super) fn client_config(settings: &ExportSettings) -> Result<ClientConfig, TlsError> {
+pub(super) fn client_config(settings: &ExportSettings) -> Result<ClientConfig, CollectorTlsError> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let config = ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
-        .map_err(TlsError::Tls)?;
+        .map_err(CollectorTlsError::Tls)?;
     let is_plain =
         matches!(&settings.endpoint, ExportEndpoint::Url(url) if url.scheme_str() == Some("http"));
     let config = match &settings.authorities {
@@ -53,27 +53,28 @@ pub(super) fn client_config(settings: &ExportSettings) -> Result<ClientConfig, T
         None if is_plain => config.with_root_certificates(RootCertStore::empty()),
         None => config
             .with_native_roots()
-            .map_err(TlsError::SystemAuthorities)?,
+            .map_err(CollectorTlsError::SystemAuthorities)?,
     };
     let Some((path, key)) = &settings.client else {
         return Ok(config.with_no_client_auth());
     };
-    let private = PrivateKeyDer::from_pem_file(key).map_err(|source| TlsError::Certificates {
-        path: key.clone(),
-        source,
-    })?;
+    let private =
+        PrivateKeyDer::from_pem_file(key).map_err(|source| CollectorTlsError::Certificates {
+            path: key.clone(),
+            source,
+        })?;
     let config = config.with_client_auth_cert(certificates(path)?, private);
-    config.map_err(|source| TlsError::Client {
+    config.map_err(|source| CollectorTlsError::Client {
         path: path.clone(),
         source,
     })
 }
 
-fn authorities(path: &Path) -> Result<RootCertStore, TlsError> {
+fn authorities(path: &Path) -> Result<RootCertStore, CollectorTlsError> {
     let mut authorities = RootCertStore::empty();
     for certificate in certificates(path)? {
         let added = authorities.add(certificate);
-        added.map_err(|source| TlsError::Authority {
+        added.map_err(|source| CollectorTlsError::Authority {
             path: path.to_owned(),
             source,
         })?;
@@ -81,15 +82,15 @@ fn authorities(path: &Path) -> Result<RootCertStore, TlsError> {
     Ok(authorities)
 }
 
-fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
-    let unread = |source| TlsError::Certificates {
+fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, CollectorTlsError> {
+    let unread = |source| CollectorTlsError::Certificates {
         path: path.to_owned(),
         source,
     };
     let read = CertificateDer::pem_file_iter(path).map_err(unread)?;
     let read = read.collect::<Result<Vec<_>, _>>().map_err(unread)?;
     if read.is_empty() {
-        return Err(TlsError::NoCertificate {
+        return Err(CollectorTlsError::NoCertificate {
             path: path.to_owned(),
         });
     }

@@ -114,7 +114,7 @@ impl TraceSampler {
 
 /// Records every span. The sampled flag says what the node exports, for programs that the context is passed to.
 #[derive(Debug, Clone)]
-pub(super) struct RecordEverything(pub(super) TraceSampler);
+pub(crate) struct RecordEverything(pub(crate) TraceSampler);
 
 impl ShouldSample for RecordEverything {
     fn should_sample(
