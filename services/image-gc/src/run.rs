@@ -130,7 +130,7 @@ impl EventLoop {
                 k8s.pod.uid = pod.uid,
                 k8s.pod.name = pod.name,
                 k8s.namespace.name = pod.namespace,
-                images,
+                polylet.image.count = images,
             );
             cause::follow(&span, cause.as_ref());
         }

@@ -23,7 +23,7 @@ pub(crate) fn observed_cause(
     let pod = state.r#ref.clone().unwrap_or_default();
     let span = tracing::info_span!(parent: None, "pleg.observe", k8s.pod.uid = pod.uid,
         k8s.pod.name = pod.name, k8s.namespace.name = pod.namespace,
-        containers = state.containers.len());
+        polylet.container.count = state.containers.len());
     let failed = state
         .containers
         .iter()

@@ -1,6 +1,8 @@
 //! The first spans of pod traces.
 
 use polylet_kit::cause;
+use polylet_kit::trace_context::ANNOTATION;
+use serde::Deserialize;
 use tracing::Span;
 
 /// The first step of a pod's trace: from the first sight of a change until the pod is published.
@@ -8,14 +10,71 @@ pub(crate) fn new_pod_trace(origin: &str) -> Span {
     let span = tracing::info_span!(
         parent: None,
         "podconfig.observe",
-        file = origin,
+        polylet.pod.origin = origin,
         k8s.pod.uid = tracing::field::Empty,
         k8s.pod.name = tracing::field::Empty,
         k8s.namespace.name = tracing::field::Empty,
-        result = tracing::field::Empty,
+        polylet.result = tracing::field::Empty,
         otel.status_code = tracing::field::Empty,
         otel.status_description = tracing::field::Empty,
     );
     cause::start_trace(&span);
     span
+}
+
+/// The traceparent of a pod's annotation. The rest of the manifest is not read.
+pub(crate) fn annotation(manifest: &[u8]) -> Option<String> {
+    #[derive(Deserialize)]
+    struct Annotated {
+        #[serde(default)]
+        metadata: AnnotatedMetadata,
+    }
+    #[derive(Default, Deserialize)]
+    struct AnnotatedMetadata {
+        #[serde(default)]
+        annotations: Option<TraceAnnotations>,
+    }
+    #[derive(Deserialize)]
+    struct TraceAnnotations {
+        #[serde(rename = "tracing.k8s.io/traceparent")]
+        traceparent: Option<String>,
+    }
+    // Most pods have none.
+    let key = ANNOTATION.as_bytes();
+    if !manifest.windows(key.len()).any(|window| window == key) {
+        return None;
+    }
+    let annotated: Annotated = serde_json::from_slice(manifest).ok()?;
+    annotated.metadata.annotations?.traceparent
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_pods_own_annotation_counts() {
+        for (manifest, expected) in [
+            (
+                r#"{"metadata":{"annotations":{"a":"b","tracing.k8s.io/traceparent":"00-x"}},"spec":{}}"#,
+                Some("00-x"),
+            ),
+            (
+                r#"{"metadata":{"annotations":{"a":"tracing.k8s.io/traceparent"}}}"#,
+                None,
+            ),
+            (
+                r#"{"metadata":{"annotations":null},"spec":{"tracing.k8s.io/traceparent":"00-x"}}"#,
+                None,
+            ),
+            (r#"{"metadata":{}}"#, None),
+            ("tracing.k8s.io/traceparent", None),
+        ] {
+            assert_eq!(
+                annotation(manifest.as_bytes()).as_deref(),
+                expected,
+                "{manifest}"
+            );
+        }
+    }
 }

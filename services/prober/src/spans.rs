@@ -16,9 +16,9 @@ macro_rules! span {
             k8s.namespace.name = &*$attempt.namespace,
             k8s.container.name = &*$attempt.container,
             container.id = %$attempt.id.container,
-            probe = $attempt.id.kind.as_str(),
-            attempt = $attempt.attempt,
-            result = Empty,
+            polylet.probe.type = $attempt.id.kind.as_str(),
+            polylet.attempt = $attempt.attempt,
+            polylet.result = Empty,
             otel.status_code = Empty,
             otel.status_description = Empty,
         )
@@ -51,7 +51,7 @@ pub(crate) fn outcome(attempt: &ProbeAttempt) -> Span {
 
 /// Records the result of an attempt.
 pub(crate) fn record(span: &Span, attempt: &ProbeAttempt, output: &ProbeOutput) {
-    span.record("result", output.as_str());
+    span.record("polylet.result", output.as_str());
     if let ProbeOutput::Failure(message) | ProbeOutput::Unknown(message) = output {
         span.record("otel.status_code", "ERROR");
         // The output of a command may be confidential.

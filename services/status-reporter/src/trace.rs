@@ -144,8 +144,8 @@ impl StartTraces {
                 k8s.pod.uid = uid,
                 k8s.pod.name = name,
                 k8s.namespace.name = namespace,
-                phase,
-                result = "ready"
+                k8s.pod.status.phase = phase,
+                polylet.result = "ready"
             )
         } else {
             info_span!(
@@ -153,8 +153,8 @@ impl StartTraces {
                 k8s.pod.uid = uid,
                 k8s.pod.name = name,
                 k8s.namespace.name = namespace,
-                phase,
-                result = "updated"
+                k8s.pod.status.phase = phase,
+                polylet.result = "updated"
             )
         };
         cause::follow(&span, Some(cause));

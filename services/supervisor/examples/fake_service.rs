@@ -25,7 +25,7 @@ fn main() -> ExitCode {
             k8s.pod.uid = "u-1",
             k8s.pod.name = "demo",
             k8s.namespace.name = "default",
-            result = ctx.node_name(),
+            polylet.result = ctx.node_name(),
         );
         polylet_kit::cause::start_trace(&span);
         polylet_kit::cause::name_root(&span, polylet_kit::cause::root::POD_START);

@@ -158,7 +158,11 @@ async fn pod_starts_and_is_deleted(cluster: &Cluster, node: &Node) {
 /// The trace of a start ends when the API server has accepted the Ready status.
 async fn start_trace_ends_at_the_api_server(node: &Node, uid: &str) {
     let trace = ok(until("the trace of the start to be complete", || async {
-        let ready = |span: &&Span| span.attributes.get("result").is_some_and(|r| r == "ready");
+        let ready = |span: &&Span| {
+            span.attributes
+                .get("polylet.result")
+                .is_some_and(|r| r == "ready")
+        };
         match node.trace(uid).await {
             Ok(trace) => {
                 let mut ends = trace.spans.iter().filter(ready);

@@ -7,8 +7,9 @@ use polylet_e2e::collector::Collector;
 use polylet_e2e::steps::Steps;
 use polylet_e2e::{example, node_with, ok};
 use polylet_harness::wait::{Poll, until};
-use polylet_harness::{Node, NodeOptions, PodView};
+use polylet_harness::{Flavour, Node, NodeOptions, PodView, machine};
 use polylet_wire::supervisor::v1::{GetTraceResponse, Span};
+use serde_json::json;
 
 #[tokio::test]
 #[ignore = "needs root, a container runtime and built services: cargo verify"]
@@ -80,6 +81,79 @@ async fn pod_start_is_one_trace() {
         })
         .await;
     steps.finish();
+    ok(node.remove());
+}
+
+/// containerd's spans of a start, which it exports to the node.
+#[tokio::test]
+#[ignore = "needs root, a container runtime and built services: cargo verify"]
+async fn spans_of_the_runtime_are_part_of_the_trace() {
+    if Flavour::from_env() != Flavour::V2 {
+        // containerd 1.6 has no server spans.
+        return;
+    }
+    let address = format!("127.0.0.1:{}", ok(machine::free_port()));
+    let outside = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+    let mut node = node_with(NodeOptions {
+        polylet: json!({ "tracing": { "receive": address } }),
+        ..NodeOptions::default()
+    })
+    .await;
+    let variables = [
+        ("OTEL_EXPORTER_OTLP_ENDPOINT", format!("http://{address}")),
+        ("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc".to_owned()),
+        ("OTEL_BSP_SCHEDULE_DELAY", "200".to_owned()),
+    ];
+    node.containerd.env = variables
+        .map(|(name, value)| (name.to_owned(), value))
+        .into();
+    ok(node.containerd.restart().await);
+    let manifest = json!({
+        "apiVersion": "v1", "kind": "Pod",
+        "metadata": { "name": "web", "annotations": { "tracing.k8s.io/traceparent": outside } },
+        "spec": { "containers": [{
+            "name": "web", "image": "polylet-test:1", "imagePullPolicy": "Never", "command": ["sleep", "3600"],
+        }] },
+    });
+    ok(node.put("web.yaml", &manifest.to_string()));
+    let poll = || async {
+        let trace = match node.trace("default/web-node").await {
+            Ok(trace) => trace,
+            Err(error) => return Poll::Pending(polylet_harness::error::report(&error)),
+        };
+        let ours = trace
+            .spans
+            .iter()
+            .find(|span| span.name == "cri.RunPodSandbox");
+        let id = ours.map(|span| span.span_id.clone()).unwrap_or_default();
+        let theirs = trace
+            .spans
+            .iter()
+            .find(|span| span.service == "containerd" && span.parent_span_id == id);
+        match theirs {
+            Some(theirs) => Poll::Ready((theirs.clone(), trace)),
+            None => Poll::Pending(format!(
+                "{} spans, none of containerd's below {id}",
+                trace.spans.len()
+            )),
+        }
+    };
+    let (theirs, trace) = ok(until("containerd's span of the sandbox", poll).await);
+    assert!(theirs.name.contains("RunPodSandbox"), "{theirs:?}");
+    let root = trace
+        .spans
+        .iter()
+        .find(|span| span.parent_span_id.is_empty())
+        .unwrap();
+    let link = "0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331";
+    assert!(root.links.iter().any(|known| known == link), "{root:?}");
+    let shown = ok(node.cli(&["trace", "web-node"]).await);
+    let shown = String::from_utf8(shown.stdout).unwrap();
+    let on_path = |line: &str| line.starts_with('*') && line.contains(" containerd ");
+    assert!(
+        shown.lines().any(on_path),
+        "the path leads into the runtime:\n{shown}"
+    );
     ok(node.remove());
 }
 

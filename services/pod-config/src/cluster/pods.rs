@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use bytes::Bytes;
 use jiff::Timestamp;
 use polylet_kit::cause::{self, root};
+use polylet_kit::trace_context;
 use polylet_wire::podconfig::v1::{ManifestError, MirrorPod, Pod, PodSource};
 use polylet_wire::time::to_wire;
 use serde_json::Value;
@@ -19,7 +20,7 @@ use crate::core::cluster::pod::{self, ApiPod, Classified, PublishedManifest};
 use crate::core::cluster::state::{PersistedPod, PodRecordKey};
 use crate::core::field;
 use crate::persist::KeyedLog;
-use crate::trace::new_pod_trace;
+use crate::trace::{annotation, new_pod_trace};
 
 mod persisted;
 mod stores;
@@ -338,7 +339,7 @@ fn with_cause(pod: ApiPod, current: Option<&Pod>) -> Pod {
         Some(current) => current.cause.clone().unwrap_or_default(),
         None => {
             let span = new_trace(&pod, is_known);
-            let mut cause = cause::from_span(&span);
+            let mut cause = trace_context::first_cause(&span, annotation(&pod.manifest).as_deref());
             cause.observed_at = Some(to_wire(Timestamp::now()));
             cause
         }
@@ -356,7 +357,7 @@ fn new_trace(pod: &ApiPod, is_known: bool) -> Span {
     span.record("k8s.pod.uid", pod.uid.as_str())
         .record("k8s.pod.name", pod.name.as_str())
         .record("k8s.namespace.name", pod.namespace.as_str())
-        .record("result", "accepted");
+        .record("polylet.result", "accepted");
     let root = match is_known {
         _ if pod::is_deleted(&pod.manifest) => root::POD_DELETE,
         true => root::POD_UPDATE,

@@ -207,11 +207,11 @@ fn read(path: &Path, origin: &str, span: &Span, complete: bool) -> ReadResult {
     let reading = if span.is_disabled() {
         Span::none()
     } else {
-        tracing::info_span!(parent: span, "podconfig.read", file = origin, bytes = tracing::field::Empty)
+        tracing::info_span!(parent: span, "podconfig.read", polylet.pod.origin = origin, file.size = tracing::field::Empty)
     };
     let result = reading.in_scope(|| try_read(path, complete));
     if let ReadResult::Read { bytes, .. } = &result {
-        reading.record("bytes", bytes.len());
+        reading.record("file.size", bytes.len());
     }
     result
 }

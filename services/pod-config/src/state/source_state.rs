@@ -232,7 +232,7 @@ impl SourceState {
             tracing::info_span!(
                 parent: span,
                 "podconfig.validate",
-                file = origin,
+                polylet.pod.origin = origin,
                 otel.status_code = tracing::field::Empty,
                 otel.status_description = tracing::field::Empty,
             )

@@ -4,13 +4,14 @@ use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 use polylet_kit::cause::{self, root};
+use polylet_kit::trace_context;
 use polylet_wire::time::to_wire;
 use tracing::Span;
 
 use crate::convert;
 use crate::core::StaticPod;
 use crate::core::state::PersistedCause;
-use crate::trace::new_pod_trace;
+use crate::trace::{annotation, new_pod_trace};
 
 /// Traces by the origin of the changed manifest. They end when this is dropped.
 #[derive(Default)]
@@ -64,14 +65,14 @@ impl PodTraces {
         span.record("k8s.pod.uid", pod.uid.as_str())
             .record("k8s.pod.name", pod.name.as_str())
             .record("k8s.namespace.name", pod.namespace.as_str())
-            .record("result", "accepted");
+            .record("polylet.result", "accepted");
         let root = if is_known {
             root::POD_UPDATE
         } else {
             root::POD_START
         };
         cause::name_root(&span, root);
-        let mut cause = cause::from_span(&span);
+        let mut cause = trace_context::first_cause(&span, annotation(&pod.manifest).as_deref());
         cause.observed_at = Some(to_wire(observed_at));
         self.further.push(span);
         convert::persisted_cause(&cause, &pod.digest)
@@ -80,7 +81,7 @@ impl PodTraces {
     /// Marks the traces of changes that have changed no pod.
     pub(super) fn record_unused(&self) {
         for trace in self.traces.values().filter(|trace| !trace.used) {
-            trace.span.record("result", "nothing new");
+            trace.span.record("polylet.result", "nothing new");
         }
     }
 }

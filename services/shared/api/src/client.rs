@@ -25,6 +25,7 @@ use crate::goaway_retry::GoawayRetry;
 use crate::kubeconfig::{self, current_cluster_mut};
 use crate::metrics::{self, CountRequests};
 use crate::proxy::{self, ProxyConnector, ProxyError, ProxyUrl};
+use crate::trace_context::AddTraceContext;
 use crate::{ClientConfig, ConnectError};
 
 /// The limit for a TCP connection to the server or its proxy.
@@ -189,6 +190,7 @@ fn build_service(
         .layer(config.base_uri_layer())
         .option_layer(config.auth_layer()?)
         .layer(config.extra_headers_layer()?)
+        .layer_fn(AddTraceContext)
         .layer_fn(CountRequests)
         .layer(RetryLayer::new(GoawayRetry::new()))
         .map_err(BoxError::from)

@@ -39,6 +39,7 @@ pub mod kubeconfig;
 mod metrics;
 mod proxy;
 pub mod retry;
+mod trace_context;
 
 pub use client_config::ClientConfig;
 pub use connection::ApiConnection;

@@ -1,12 +1,16 @@
 //! The cause of a change, carried as data: one long stream serves many traces, so the trace context
 //! travels with each item and not with the call.
 
+use std::sync::OnceLock;
+
 use opentelemetry::Context;
 use opentelemetry::trace::{SpanContext, SpanId, TraceContextExt, TraceFlags, TraceId, TraceState};
 use opentelemetry_sdk::trace::{IdGenerator, RandomIdGenerator};
 use polylet_wire::common::v1::Cause;
 use tracing::Span;
 use tracing_opentelemetry::OpenTelemetrySpanExt;
+
+use crate::sampling::{JOINED, TraceSampler};
 
 /// Most links of one cause.
 pub const MAX_LINKS: usize = 8;
@@ -47,6 +51,15 @@ pub mod root {
     pub const POD_SYNC: &str = "pod.sync";
 }
 
+/// Which traces the node exports; not set in tests that record nothing.
+static SAMPLER: OnceLock<TraceSampler> = OnceLock::new();
+
+/// Sets which traces are marked as sampled.
+pub(crate) fn set_sampler(sampler: TraceSampler) {
+    // Set before only in tests, which share a process.
+    let _ = SAMPLER.set(sampler);
+}
+
 /// The current span as a cause, observed now.
 pub fn from_current_span() -> Cause {
     from_span(&Span::current())
@@ -61,7 +74,7 @@ pub fn from_span(span: &Span) -> Cause {
     }
 }
 
-/// W3C traceparent of a span; `None` when it is not recorded.
+/// W3C traceparent of a span for the node's other services; `None` when it is not recorded.
 pub fn traceparent(span: &Span) -> Option<String> {
     if span.is_disabled() {
         return None;
@@ -72,7 +85,7 @@ pub fn traceparent(span: &Span) -> Option<String> {
 /// W3C traceparent of a context; `None` when it is not valid.
 pub(crate) fn to_traceparent(context: &SpanContext) -> Option<String> {
     context.is_valid().then(|| {
-        let flags = context.trace_flags() & TraceFlags::SAMPLED;
+        let flags = context.trace_flags() & (TraceFlags::SAMPLED | JOINED);
         format!(
             "00-{}-{}-{flags:02x}",
             context.trace_id(),
@@ -98,7 +111,7 @@ pub fn follow(span: &Span, cause: Option<&Cause>) {
     let Some(direct) = parse(&cause.traceparent) else {
         return;
     };
-    let parent = root_context(direct.trace_id());
+    let parent = root_context(direct.trace_id(), direct.trace_flags());
     let _ = span.set_parent(Context::new().with_remote_span_context(parent));
     let links = cause.links.iter().filter_map(|link| parse(link));
     for link in std::iter::once(direct).chain(links).take(1 + MAX_LINKS) {
@@ -110,7 +123,11 @@ pub fn follow(span: &Span, cause: Option<&Cause>) {
 /// supervisor writes it when that is known, under the name of [`name_root`]. Call it before the span is entered.
 pub fn start_trace(span: &Span) {
     let trace = RandomIdGenerator::default().new_trace_id();
-    let _ = span.set_parent(Context::new().with_remote_span_context(root_context(trace)));
+    let sampler = SAMPLER.get();
+    let is_sampled = sampler.is_none_or(|sampler| sampler.samples(trace.to_bytes()));
+    let flags = TraceFlags::default().with_sampled(is_sampled);
+    let root = root_context(trace, flags);
+    let _ = span.set_parent(Context::new().with_remote_span_context(root));
 }
 
 /// Names the root of the trace whose first step `span` is: one of [`root`].
@@ -135,9 +152,9 @@ pub fn root_id(trace: [u8; 16]) -> [u8; 8] {
     [a, b, c, d, e, f, g, h]
 }
 
-pub(crate) fn root_context(trace: TraceId) -> SpanContext {
+pub(crate) fn root_context(trace: TraceId, flags: TraceFlags) -> SpanContext {
     let root = SpanId::from_bytes(root_id(trace.to_bytes()));
-    SpanContext::new(trace, root, TraceFlags::SAMPLED, true, TraceState::NONE)
+    SpanContext::new(trace, root, flags, true, TraceState::NONE)
 }
 
 /// Merges another cause into one: its span and its links become links, each once, at most

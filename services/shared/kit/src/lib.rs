@@ -51,6 +51,7 @@ mod peers;
 mod ports;
 pub mod process_limits;
 pub mod profile;
+pub mod sampling;
 pub mod serve;
 mod service;
 mod stale_files;
@@ -61,6 +62,7 @@ mod status_change;
 mod status_line;
 pub mod subprocess;
 pub mod telemetry;
+pub mod trace_context;
 mod watchdog;
 
 pub use args::DEFAULT_CONFIG;

@@ -161,7 +161,8 @@ fn request_span(request: &Request<Body>, service: &str, method: &str) -> tracing
         "rpc",
         otel.name = format!("{name}/{method}"),
         otel.kind = "server",
-        rpc.system = "grpc"
+        rpc.system.name = "grpc",
+        rpc.method = format!("{service}/{method}"),
     );
     cause::set_caller(&span, parent);
     span

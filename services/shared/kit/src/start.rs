@@ -20,6 +20,7 @@ use crate::drain::Drain;
 use crate::health::Health;
 use crate::lifecycle::{DRAIN_TIMEOUT, Lifecycle};
 use crate::peers::{Peers, socket_path};
+use crate::sampling::TraceSampler;
 use crate::telemetry::{self, Telemetry};
 use crate::{
     BoxError, Exit, Notices, Service, ServiceDescriptor, listener, lock, notify, peer_checks,
@@ -143,12 +144,19 @@ where
         .thread_keep_alive(Duration::from_secs(2))
         .build_local(Default::default())
         .map_err(StartError::Runtime)?;
+    let environment = |name: &str| std::env::var(name).ok();
+    // The supervisor, which exports, logs what is wrong with the environment.
+    let (sampler, _) = TraceSampler::from_settings(&config.kubelet, environment);
+    crate::trace_context::set_up(&config.polylet.tracing);
     let telemetry = telemetry::init(&telemetry::Setup {
-        service: descriptor.service,
-        version: descriptor.version,
-        incarnation: &incarnation,
-        node: &config.polylet.node_name,
+        identity: telemetry::ProcessIdentity {
+            service: descriptor.service,
+            version: descriptor.version,
+            incarnation: &incarnation,
+            node: &config.polylet.node_name,
+        },
         log_level: &config.polylet.log_level,
+        sampler,
         span_socket: Some(&socket_path(&config.polylet.run_directory, "supervisor")),
     });
     let polylet = &config.polylet;

@@ -25,7 +25,7 @@ pub struct SpanRecord {
     pub span: SpanId,
     /// The parent span.
     pub parent: Option<SpanId>,
-    /// The service that recorded it, without the prefix `polylet-`.
+    /// The service that recorded it; those of the node agent without the prefix `polylet-`.
     pub service: String,
     /// The version of that service's program; empty if it is not known.
     pub version: String,
@@ -54,6 +54,25 @@ impl SpanRecord {
     pub fn is_derived_root(&self) -> bool {
         self.parent.is_none() && self.trace.ends_with(&self.span)
     }
+}
+
+/// The services of the node agent.
+const OWN_SERVICES: [&str; 10] = [
+    "pod-config",
+    "pleg",
+    "prober",
+    "volume-manager",
+    "image-gc",
+    "eviction",
+    "sync-coordinator",
+    "status-reporter",
+    "node-api",
+    "supervisor",
+];
+
+/// Whether a service is one of the node agent's; others are programs such as the container runtime.
+pub fn is_own_service(service: &str) -> bool {
+    OWN_SERVICES.contains(&service)
 }
 
 /// An ID in hexadecimal.

@@ -15,10 +15,14 @@ pub enum StepOwner {
     Workload,
 }
 
+/// Container runtimes, under the names that they give themselves in traces.
+const RUNTIMES: [&str; 3] = ["containerd", "crio", "cri-o"];
+
 impl StepOwner {
-    /// By the name of the span.
-    pub fn of(name: &str) -> StepOwner {
+    /// By the service that recorded the span, and its name.
+    pub fn of(service: &str, name: &str) -> StepOwner {
         match name {
+            _ if RUNTIMES.contains(&service) => StepOwner::Runtime,
             "cri.PullImage" => StepOwner::Registry,
             "status.patch" => StepOwner::Api,
             "container.run" | "sync.post_start" | "sync.pre_stop" => StepOwner::Workload,
@@ -57,7 +61,8 @@ mod tests {
             ("probe.http", "workload"),
             ("probe.outcome", "polylet"),
         ] {
-            assert_eq!(StepOwner::of(name).label(), owner, "{name}");
+            assert_eq!(StepOwner::of("containerd", name).label(), "runtime");
+            assert_eq!(StepOwner::of("pleg", name).label(), owner, "{name}");
         }
     }
 }

@@ -36,7 +36,7 @@ impl StepName {
 
     /// Whose time the step is; `None` for time that no span explains.
     pub fn owner(&self) -> Option<StepOwner> {
-        (!self.operation.is_empty()).then(|| StepOwner::of(&self.operation))
+        (!self.operation.is_empty()).then(|| StepOwner::of(&self.service, &self.operation))
     }
 }
 

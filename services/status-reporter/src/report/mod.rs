@@ -115,7 +115,7 @@ impl StatusPatcher {
             k8s.pod.uid = &*request.pod,
             k8s.pod.name = &*request.name,
             k8s.namespace.name = &*request.namespace,
-            result = tracing::field::Empty,
+            polylet.result = tracing::field::Empty,
         );
         cause::follow(&span, step.as_ref().map(|step| &step.cause));
         let outcome = step.and_then(|step| step.outcome);

@@ -81,7 +81,7 @@ pub(crate) async fn send(
     } else {
         "patched"
     };
-    tracing::Span::current().record("result", outcome);
+    tracing::Span::current().record("polylet.result", outcome);
     tracing::debug!(
         pod = %format_args!("{namespace}/{name}"),
         pod_uid = request.uid,

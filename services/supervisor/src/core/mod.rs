@@ -3,6 +3,7 @@
 mod buffered_trace;
 mod encoded_span;
 mod encoded_summary;
+pub mod export_sampling;
 pub mod handover;
 pub mod liveness;
 pub mod order;

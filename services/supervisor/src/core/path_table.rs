@@ -66,7 +66,7 @@ pub fn path_table(trace: &Trace) -> String {
 
 fn owner(node: Option<usize>, spans: &[SpanRecord]) -> Option<StepOwner> {
     let span = node.and_then(|at| spans.get(at))?;
-    Some(StepOwner::of(&span.name))
+    Some(StepOwner::of(&span.service, &span.name))
 }
 
 fn label(owner: Option<StepOwner>) -> &'static str {

@@ -32,6 +32,8 @@ pub struct EndedTrace {
     pub trace: Trace,
     /// The root, if it was derived from the steps.
     pub derived_root: Option<SpanRecord>,
+    /// A step failed, or the pod did.
+    pub failed: bool,
 }
 
 /// The content of a buffer.
@@ -155,6 +157,11 @@ impl TraceBuffer {
         self.dropped
     }
 
+    /// Whether spans of a trace are kept.
+    pub fn contains(&self, id: TraceId) -> bool {
+        self.traces.contains_key(&id)
+    }
+
     /// The number of spans.
     pub fn len(&self) -> usize {
         self.spans
@@ -174,10 +181,15 @@ impl TraceBuffer {
         let (_, id, trace) = ended.min_by_key(|(end, id, _)| (*end, *id))?;
         trace.mark_end_reported();
         let derived_root = root_of(id, &trace.decode());
+        let of_pod = derived_root
+            .as_ref()
+            .is_some_and(|root| root.error.is_some());
+        let failed = trace.has_failed() || of_pod;
         let spans = self.trace(id);
         Some(EndedTrace {
             trace: Trace { id, spans },
             derived_root,
+            failed,
         })
     }
 

@@ -4,7 +4,7 @@
 use jiff::Timestamp;
 use polylet_kit::cause::{self, OUTCOME_ATTRIBUTE, ROOT_ATTRIBUTE, outcome, root};
 
-use polylet_trace::{POD_NAME, POD_NAMESPACE, POD_UID, SpanRecord, TraceId};
+use polylet_trace::{POD_NAME, POD_NAMESPACE, POD_UID, SpanRecord, TraceId, hex};
 
 /// Whether a span is a step below the root of its trace.
 pub fn is_step(span: &SpanRecord) -> bool {
@@ -59,8 +59,19 @@ pub fn root_of(trace: TraceId, spans: &[SpanRecord]) -> Option<SpanRecord> {
             .map(|(key, value)| (key.to_owned(), value.to_owned()))
             .collect(),
         error: (ended == Some(outcome::FAILED)).then(|| "the pod failed".to_owned()),
-        links: Vec::new(),
+        // What the pod's creation belongs to.
+        links: first.map_or_else(Vec::new, |first| outside_links(trace, first)),
     })
+}
+
+/// The links of a step to other traces.
+fn outside_links(trace: TraceId, step: &SpanRecord) -> Vec<String> {
+    let own = hex(&trace);
+    let links = step.links.iter();
+    links
+        .filter(|link| !link.starts_with(&own))
+        .cloned()
+        .collect()
 }
 
 /// The length of a span; zero if the clock was set back.

@@ -11,6 +11,10 @@ const BAR: i128 = 32;
 /// Attributes that are shown, and their short names.
 const SHOWN: &[(&str, &str)] = &[
     ("k8s.container.name", "container"),
+    ("polylet.attempt", "attempt"),
+    ("polylet.result", "result"),
+    ("rpc.response.status_code", "result"),
+    // Of earlier programs, in files and during upgrades.
     ("attempt", "attempt"),
     ("result", "result"),
 ];

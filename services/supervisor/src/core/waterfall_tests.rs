@@ -47,7 +47,7 @@ fn pod_start_is_drawn() {
     ];
     spans[4].attributes = [
         ("k8s.container.name", "web"),
-        ("attempt", "0"),
+        ("polylet.attempt", "0"),
         ("other", "no"),
     ]
     .map(own)

@@ -94,6 +94,7 @@ pub(super) async fn run(setup: ServiceSetup<'_>) -> Result<(), ServiceManagerErr
         _ = interrupt.recv() => manager.kill_all(&mut incoming).await,
         _ = terminate.recv() => manager.kill_all(&mut incoming).await,
     }
+    own.flush_spans().await;
     watchdog.abort();
     tracing::info!("stopped");
     Ok(())

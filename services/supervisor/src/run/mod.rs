@@ -105,11 +105,9 @@ pub(crate) fn main(effective: EffectiveConfig, backend: BackendKind) -> Exit {
     let reserved = sockets::reserve();
     polylet_kit::memory::single_arena();
     let telemetry = telemetry::init(&telemetry::Setup {
-        service: "supervisor",
-        version: env!("CARGO_PKG_VERSION"),
-        incarnation: "",
-        node: &config.polylet.node_name,
+        identity: crate::traces::identity(&config.polylet.node_name),
         log_level: &config.polylet.log_level,
+        sampler: polylet_kit::sampling::TraceSampler::default(),
         span_socket: None,
     });
     let handover = Handover::from_environment();
@@ -306,7 +304,7 @@ impl OwnSetup<'_> {
             upgrades.history().map_err(RunError::History)?;
         }
         upgrades.resume();
-        let traces = TraceStore::start(&polylet.trace_ring, &polylet.node_name);
+        let traces = TraceStore::start(self.config);
         if let Some(spans) = self.handover.and_then(Handover::spans) {
             traces.restore(spans);
         }
@@ -344,8 +342,7 @@ fn serve(
     inputs: UnboundedSender<Input>,
     upgrades: Upgrades,
 ) -> impl Future<Output = Result<(), ServeError>> + use<> {
-    let polylet = &config.polylet;
-    let traces = TraceStore::start(&polylet.trace_ring, &polylet.node_name);
+    let traces = TraceStore::start(config);
     let routes = routes(config, &traces, inputs, upgrades);
     polylet_kit::serve::serve(listener, routes, std::future::pending())
 }

@@ -22,6 +22,8 @@ use crate::traces::TraceStore;
 
 /// How long calls in progress may take before they are cut off.
 const STOP_TIMEOUT: Duration = Duration::from_secs(3);
+/// How long a supervisor that stops waits for the collector.
+const FLUSH_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The socket, the lock and the server of this process.
 pub(super) struct OwnProcess {
@@ -138,6 +140,11 @@ impl OwnProcess {
         self.server = server;
         self.stop = Some(stop);
         Ok(())
+    }
+
+    /// Waits for the last spans to be exported, for a while.
+    pub(super) async fn flush_spans(&self) {
+        self.traces.flush(FLUSH_TIMEOUT).await;
     }
 
     /// The spans for the next program; without them traces are lost, and nothing else.

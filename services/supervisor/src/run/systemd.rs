@@ -80,6 +80,7 @@ pub(super) async fn run(
     }
     tracing::info!("stopped; the services keep running");
     let _ = sd_notify::notify(&[sd_notify::NotifyState::Stopping]);
+    own.flush_spans().await;
     Ok(())
 }
 

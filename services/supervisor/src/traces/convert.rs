@@ -2,14 +2,20 @@
 
 use jiff::Timestamp;
 use opentelemetry_proto::tonic::common::v1::{AnyValue, KeyValue, any_value};
-use opentelemetry_proto::tonic::trace::v1::span::SpanKind;
+use opentelemetry_proto::tonic::trace::v1::span::{Link, SpanKind};
 use opentelemetry_proto::tonic::trace::v1::status::StatusCode;
 use opentelemetry_proto::tonic::trace::v1::{ResourceSpans, Span, Status as SpanStatus};
-use polylet_trace::{SpanRecord, Trace, TraceId, hex, parse_span_id};
+use polylet_trace::{SpanRecord, Trace, TraceId, hex, parse_span_id, parse_trace_id};
 use polylet_wire::supervisor::v1 as wire;
 
 /// Longer strings are cut off.
 const MAX_TEXT: usize = 2048;
+/// Most attributes, events and links of a span of another program.
+const MAX_FOREIGN_ATTRIBUTES: usize = 32;
+const MAX_FOREIGN_EVENTS: usize = 16;
+const MAX_FOREIGN_LINKS: usize = 8;
+/// The flags of spans that other programs set.
+const FOREIGN_FLAGS: u32 = 0x303;
 
 /// The service that recorded spans.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -20,8 +26,28 @@ pub(crate) struct SpanResource {
     version: String,
 }
 
-/// The service that recorded the spans.
+/// The service of the node agent that recorded the spans.
 pub(crate) fn resource_of(spans: &ResourceSpans) -> SpanResource {
+    let mut resource = foreign_resource_of(spans);
+    if let Some(service) = resource.service.strip_prefix("polylet-") {
+        resource.service = service.to_owned();
+    }
+    resource
+}
+
+/// Takes from a span of another program what only the node agent may say, and what is too much.
+pub(super) fn limit_foreign(span: &mut Span) {
+    span.attributes
+        .retain(|attribute| !attribute.key.starts_with("polylet."));
+    span.attributes.truncate(MAX_FOREIGN_ATTRIBUTES);
+    span.events.truncate(MAX_FOREIGN_EVENTS);
+    span.links.truncate(MAX_FOREIGN_LINKS);
+    // The node's own flags.
+    span.flags &= FOREIGN_FLAGS;
+}
+
+/// The program that recorded the spans.
+pub(super) fn foreign_resource_of(spans: &ResourceSpans) -> SpanResource {
     let attributes = spans
         .resource
         .as_ref()
@@ -32,9 +58,8 @@ pub(crate) fn resource_of(spans: &ResourceSpans) -> SpanResource {
         let value = attribute.and_then(|attribute| attribute.value.as_ref());
         value.map(|value| cut(&text(value))).unwrap_or_default()
     };
-    let name = value("service.name");
     SpanResource {
-        service: name.strip_prefix("polylet-").unwrap_or(&name).to_owned(),
+        service: value("service.name"),
         version: value("service.version"),
     }
 }
@@ -108,12 +133,23 @@ pub(super) fn to_otlp(root: SpanRecord) -> Span {
         attributes: attributes
             .map(|(key, value)| attribute_of(&key, value))
             .collect(),
+        links: root.links.iter().filter_map(|link| to_link(link)).collect(),
         status: root.error.map(|message| SpanStatus {
             message,
             code: StatusCode::Error.into(),
         }),
         ..Span::default()
     }
+}
+
+/// A link of `traceid-spanid`.
+fn to_link(link: &str) -> Option<Link> {
+    let (trace, span) = link.split_once('-')?;
+    Some(Link {
+        trace_id: parse_trace_id(trace)?.to_vec(),
+        span_id: parse_span_id(span)?.to_vec(),
+        ..Link::default()
+    })
 }
 
 /// An attribute with a text.

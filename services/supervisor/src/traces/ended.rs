@@ -2,15 +2,16 @@
 
 use std::sync::Weak;
 
-use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
 use opentelemetry_proto::tonic::resource::v1::Resource;
-use opentelemetry_proto::tonic::trace::v1::{ResourceSpans, ScopeSpans};
+use opentelemetry_proto::tonic::trace::v1::{ResourceSpans, ScopeSpans, Span};
 use tokio::time::sleep_until;
 
 use super::convert;
 use super::{FollowState, TraceStoreInner};
+use crate::core::export_sampling::TraceEnd;
+use crate::core::trace_root::duration;
 
-/// Summarizes each trace that ends and forwards its root, until the store is gone.
+/// Summarizes each trace that ends and exports its root, until the store is gone.
 pub(super) async fn collect(store: Weak<TraceStoreInner>, node: String) {
     let resource = resource(&node);
     loop {
@@ -39,39 +40,36 @@ impl TraceStoreInner {
             self.summaries().push(&summary);
             self.following.send_modify(|_: &mut FollowState| {});
         }
-        if let (Some(forwarder), Some(root)) = (&self.forwarder, ended.derived_root) {
-            forwarder.forward(request(resource, vec![convert::to_otlp(root)]));
+        if let (Some(exporter), Some(root)) = (&self.exporter, ended.derived_root) {
+            let end = TraceEnd {
+                trace: ended.trace.id,
+                root: &root.name.clone(),
+                duration: duration(root.start, root.end),
+                failed: ended.failed,
+            };
+            exporter.end(end, Some(resource_spans(resource, convert::to_otlp(root))));
         }
         true
     }
 }
 
 fn resource(node: &str) -> Resource {
-    let attributes = [
-        ("service.name", "polylet-supervisor"),
-        ("service.version", env!("CARGO_PKG_VERSION")),
-        ("k8s.node.name", node),
-    ];
+    let attributes = super::identity(node).attributes().into_iter();
     Resource {
         attributes: attributes
-            .map(|(key, value)| convert::attribute_of(key, value.to_owned()))
-            .into(),
+            .map(|(key, value)| convert::attribute_of(&key, value))
+            .collect(),
         ..Resource::default()
     }
 }
 
-fn request(
-    resource: &Resource,
-    spans: Vec<opentelemetry_proto::tonic::trace::v1::Span>,
-) -> ExportTraceServiceRequest {
-    ExportTraceServiceRequest {
-        resource_spans: vec![ResourceSpans {
-            resource: Some(resource.clone()),
-            scope_spans: vec![ScopeSpans {
-                spans,
-                ..ScopeSpans::default()
-            }],
-            ..ResourceSpans::default()
+fn resource_spans(resource: &Resource, root: Span) -> ResourceSpans {
+    ResourceSpans {
+        resource: Some(resource.clone()),
+        scope_spans: vec![ScopeSpans {
+            spans: vec![root],
+            ..ScopeSpans::default()
         }],
+        ..ResourceSpans::default()
     }
 }

@@ -1,16 +1,18 @@
-//! Spans of the services: received over OTLP, kept in a buffer, and forwarded if configured. Of traces that have
+//! Spans of the services: received over OTLP, kept in a buffer, and exported if configured. Of traces that have
 //! ended, summaries are kept for longer, and whoever follows them is told.
 
 pub(crate) mod convert;
 mod ended;
-mod forward;
+mod export;
+mod receive;
 mod selection;
 pub(crate) mod summary_convert;
 
+use std::fmt::Display;
 use std::fs::File;
 use std::io::{BufReader, Write};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use opentelemetry_proto::tonic::collector::trace::v1::trace_service_server::{
     TraceService, TraceServiceServer,
@@ -18,16 +20,20 @@ use opentelemetry_proto::tonic::collector::trace::v1::trace_service_server::{
 use opentelemetry_proto::tonic::collector::trace::v1::{
     ExportTraceServiceRequest, ExportTraceServiceResponse,
 };
-use polylet_kit::config::TraceRing;
+use opentelemetry_proto::tonic::trace::v1::ResourceSpans;
+use polylet_kit::config::{Config, TraceRing};
 use polylet_kit::memory;
+use polylet_kit::telemetry::ProcessIdentity;
 use polylet_trace::{TraceFilter, hex};
 use polylet_wire::supervisor::v1 as wire;
+use serde::{Deserialize, Deserializer};
 use tokio::sync::{Notify, watch};
 use tonic::{Request, Response, Status};
 
 use crate::core::summary_buffer::SummaryBuffer;
 use crate::core::trace_buffer::TraceBuffer;
-use forward::SpanForwarder;
+use convert::SpanResource;
+use export::{SpanExporter, UnsentSpans};
 pub(crate) use selection::TraceSelection;
 
 /// Most summaries of traces.
@@ -35,7 +41,7 @@ const MAX_SUMMARIES: usize = 4_096;
 /// Most bytes of summaries.
 const MAX_SUMMARY_BYTES: usize = 2 << 20;
 
-/// The buffer and the forwarder. Clones share them.
+/// The buffer and the exporter. Clones share them.
 #[derive(Clone)]
 pub(crate) struct TraceStore {
     inner: Arc<TraceStoreInner>,
@@ -50,7 +56,7 @@ struct TraceStoreInner {
     work: Arc<Notify>,
     /// The same, for the task that finds out which traces have ended.
     received: Arc<Notify>,
-    forwarder: Option<SpanForwarder>,
+    exporter: Option<SpanExporter>,
 }
 
 /// What those who follow traces wait for.
@@ -72,14 +78,34 @@ impl TraceStoreInner {
     }
 }
 
+/// What this process is called in traces.
+pub(crate) fn identity(node: &str) -> ProcessIdentity<'_> {
+    ProcessIdentity {
+        service: "supervisor",
+        version: env!("CARGO_PKG_VERSION"),
+        incarnation: "",
+        node,
+    }
+}
+
 /// The time by the clock that waits for the ends of traces.
 fn now() -> Instant {
     tokio::time::Instant::now().into_std()
 }
 
 impl TraceStore {
-    /// Starts the forwarder if the environment configures it. Needs the tokio runtime.
-    pub(crate) fn start(bounds: &TraceRing, node: &str) -> TraceStore {
+    /// A store of the configured size, and the export of spans, if one is configured. Needs the tokio runtime.
+    pub(crate) fn start(config: &Config) -> TraceStore {
+        let polylet = &config.polylet;
+        let exporter = SpanExporter::from_config(config);
+        let store = TraceStore::new(&polylet.trace_ring, &polylet.node_name, exporter);
+        if let Some(address) = polylet.tracing.receive {
+            tokio::spawn(receive::serve(store.clone(), address));
+        }
+        store
+    }
+
+    fn new(bounds: &TraceRing, node: &str, exporter: Option<SpanExporter>) -> TraceStore {
         let work = Arc::new(Notify::new());
         tokio::spawn(memory::trim_after(work.clone()));
         let inner = Arc::new(TraceStoreInner {
@@ -88,7 +114,7 @@ impl TraceStore {
             following: watch::Sender::default(),
             work,
             received: Arc::new(Notify::new()),
-            forwarder: SpanForwarder::from_environment(),
+            exporter,
         });
         tokio::spawn(ended::collect(Arc::downgrade(&inner), node.to_owned()));
         TraceStore { inner }
@@ -99,10 +125,20 @@ impl TraceStore {
         TraceServiceServer::new(self.clone())
     }
 
-    /// Writes the spans for another program, and after them the summaries, which programs before do not read.
+    /// Writes the spans for another program, and after them the summaries and the spans that are not exported yet, which
+    /// programs before do not read.
     pub(crate) fn save(&self, file: &mut dyn Write) -> std::io::Result<()> {
         serde_json::to_writer(&mut *file, &self.inner.buffer().content())?;
-        serde_json::to_writer(file, &self.inner.summaries().content()).map_err(Into::into)
+        serde_json::to_writer(&mut *file, &self.inner.summaries().content())?;
+        let unsent = self.inner.exporter.as_ref().map(SpanExporter::content);
+        serde_json::to_writer(file, &unsent).map_err(Into::into)
+    }
+
+    /// Waits until all spans are exported that are to be, at most for `limit`.
+    pub(crate) async fn flush(&self, limit: Duration) {
+        if let Some(exporter) = &self.inner.exporter {
+            exporter.flush(limit).await;
+        }
     }
 
     /// Takes over the spans and the summaries of another program.
@@ -119,9 +155,25 @@ impl TraceStore {
         }
         if let Err(error) = self.inner.summaries().restore(&mut content) {
             tracing::warn!(%error, "summaries of the program before are lost");
+        } else if content.end().is_err() {
+            self.restore_unsent(&mut content);
         }
         // What has ended meanwhile, or was restored as ended.
         self.inner.received.notify_one();
+    }
+
+    fn restore_unsent<'de, D: Deserializer<'de>>(&self, content: D)
+    where
+        D::Error: Display,
+    {
+        match (
+            Option::<UnsentSpans>::deserialize(content),
+            &self.inner.exporter,
+        ) {
+            (Ok(Some(unsent)), Some(exporter)) => exporter.restore(unsent),
+            (Ok(_), _) => {}
+            (Err(error), _) => tracing::warn!(%error, "spans that were not exported yet are lost"),
+        }
     }
 
     /// Traces that a filter selects, in the order of their ends. Those who follow also receive each that ends from
@@ -161,13 +213,24 @@ impl TraceService for TraceStore {
         &self,
         request: Request<ExportTraceServiceRequest>,
     ) -> Result<Response<ExportTraceServiceResponse>, Status> {
-        let request = request.into_inner();
+        self.add(request.into_inner(), convert::resource_of);
+        Ok(Response::new(ExportTraceServiceResponse::default()))
+    }
+}
+
+impl TraceStore {
+    /// Keeps spans, and exports them if that is configured.
+    fn add(
+        &self,
+        request: ExportTraceServiceRequest,
+        resource_of: fn(&ResourceSpans) -> SpanResource,
+    ) {
         self.inner.work.notify_one();
         {
             let now = now();
             let mut buffer = self.inner.buffer();
             for resource in &request.resource_spans {
-                let service = convert::resource_of(resource);
+                let service = resource_of(resource);
                 for span in resource.scope_spans.iter().flat_map(|scope| &scope.spans) {
                     match convert::record(&service, span) {
                         Some(record) => buffer.push(&record, now),
@@ -176,10 +239,9 @@ impl TraceService for TraceStore {
                 }
             }
         }
-        if let Some(forwarder) = &self.inner.forwarder {
-            forwarder.forward(request);
+        if let Some(exporter) = &self.inner.exporter {
+            exporter.receive(request);
         }
         self.inner.received.notify_one();
-        Ok(Response::new(ExportTraceServiceResponse::default()))
     }
 }

@@ -111,7 +111,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn followed_traces_come_as_they_end() {
-        let store = TraceStore::start(&TraceRing::default(), "n1");
+        let store = TraceStore::new(&TraceRing::default(), "n1", None);
         record(&store, 1, "ready");
         let mut from_begin = store.select(
             TraceFilter {
@@ -149,7 +149,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn another_program_takes_over_spans_and_summaries() {
-        let store = TraceStore::start(&TraceRing::default(), "n1");
+        let store = TraceStore::new(&TraceRing::default(), "n1", None);
         record(&store, 1, "ready");
         let mut following = store.select(TraceFilter::default(), true);
         assert_eq!(next(&mut following).await, Some(1));
@@ -161,7 +161,7 @@ mod tests {
                 store.save(&mut file).unwrap();
             }
             std::io::Seek::rewind(&mut file).unwrap();
-            let restored = TraceStore::start(&TraceRing::default(), "n1");
+            let restored = TraceStore::new(&TraceRing::default(), "n1", None);
             restored.restore(file);
             let mut all = restored.select(TraceFilter::default(), false);
             assert_eq!(next(&mut all).await, (!is_older).then_some(1));

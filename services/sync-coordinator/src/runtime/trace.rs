@@ -21,8 +21,8 @@ pub fn step_span(context: &StepContext) -> Span {
                 k8s.pod.name = context.pod.name,
                 k8s.namespace.name = context.pod.namespace,
                 k8s.container.name = $container,
-                attempt = $attempt,
-                result = Empty,
+                polylet.attempt = $attempt,
+                polylet.result = Empty,
                 otel.status_code = Empty,
                 otel.status_description = Empty,
             )
@@ -76,20 +76,20 @@ pub fn step_span(context: &StepContext) -> Span {
 pub fn record_outcome(span: &Span, outcome: &StepOutcome) {
     match outcome {
         StepOutcome::Failed(failure) => {
-            span.record("result", failure.reason.as_str());
+            span.record("polylet.result", failure.reason.as_str());
             span.record("otel.status_code", "ERROR");
             span.record("otel.status_description", failure.message.as_str());
         }
         // Without a description: a hook's output may be confidential.
         StepOutcome::HookFailed(_) => {
-            span.record("result", "failed");
+            span.record("polylet.result", "failed");
             span.record("otel.status_code", "ERROR");
         }
         StepOutcome::Cancelled => {
-            span.record("result", "cancelled");
+            span.record("polylet.result", "cancelled");
         }
         _ => {
-            span.record("result", "ok");
+            span.record("polylet.result", "ok");
         }
     }
 }

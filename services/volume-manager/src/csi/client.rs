@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use polylet_kit::channel;
+use polylet_kit::{channel, trace_context};
 use polylet_wire::csi::v1::node_client::NodeClient;
 use polylet_wire::csi::v1::node_service_capability::rpc::Type;
 use polylet_wire::csi::v1::volume_capability::{AccessMode, AccessType, BlockVolume, MountVolume};
@@ -15,7 +15,10 @@ use polylet_wire::csi::v1::{
     NodeUnpublishVolumeRequest, NodeUnstageVolumeRequest, VolumeCapability,
     node_service_capability,
 };
-use tonic::{Response, Status};
+use tonic::metadata::MetadataValue;
+use tonic::service::interceptor::InterceptedService;
+use tonic::transport::Channel;
+use tonic::{Request, Response, Status};
 
 use crate::core::bytes::Bytes;
 use crate::core::csi_volume::{CsiVolume, RegisteredDriver};
@@ -53,8 +56,21 @@ async fn call_within<T>(
     }
 }
 
-fn node(endpoint: &Path) -> NodeClient<tonic::transport::Channel> {
-    NodeClient::new(channel::unix(endpoint))
+fn node(endpoint: &Path) -> NodeClient<InterceptedService<Channel, TraceHeader>> {
+    let add: TraceHeader = add_trace_context;
+    NodeClient::with_interceptor(channel::unix(endpoint), add)
+}
+
+type TraceHeader = fn(Request<()>) -> Result<Request<()>, Status>;
+
+/// Calls that a span is waiting for are part of its trace.
+fn add_trace_context(mut call: Request<()>) -> Result<Request<()>, Status> {
+    let header = trace_context::header(&tracing::Span::current());
+    if let Some(value) = header.and_then(|header| MetadataValue::try_from(header.as_bytes()).ok()) {
+        call.metadata_mut()
+            .insert(trace_context::TRACEPARENT, value);
+    }
+    Ok(call)
 }
 
 /// Calls `NodeGetInfo` and `NodeGetCapabilities`.

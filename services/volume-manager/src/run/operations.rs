@@ -52,7 +52,10 @@ impl EventLoop {
                     "volume operation failed; retrying"
                 );
             }
-            span.record("result", if result.is_ok() { "ok" } else { "failed" });
+            span.record(
+                "polylet.result",
+                if result.is_ok() { "ok" } else { "failed" },
+            );
             let cause = (!span.is_disabled()).then(|| cause::from_span(&span));
             drop(span);
             let cause = cause.filter(|cause| !cause.traceparent.is_empty());
@@ -112,9 +115,9 @@ impl EventLoop {
             k8s.pod.uid = uid,
             k8s.pod.name = pod.name,
             k8s.namespace.name = pod.namespace,
-            volume.name = name,
-            volume.kind = plugin,
-            result = Empty,
+            k8s.volume.name = name,
+            k8s.volume.type = plugin,
+            polylet.result = Empty,
             otel.status_code = Empty,
             otel.status_description = Empty,
         );

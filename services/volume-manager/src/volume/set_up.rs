@@ -101,7 +101,7 @@ fn prepare_dir<'a>(
     let was_ready = !fresh && marker.is_some();
     let ready = was_ready && (mounted || medium == Medium::Disk);
     if medium != Medium::Disk && !mounted {
-        let span = tracing::info_span!("volume.mount", path = %path.display());
+        let span = tracing::info_span!("volume.mount", file.path = %path.display());
         span.in_scope(|| mount::mount(medium, &path))?;
         dir = dir::open_below(&parent, id.name.as_str()).map_err(open_error)?;
         mounted = true;

@@ -58,6 +58,8 @@ pub struct Containerd {
     program: PathBuf,
     child: Option<Child>,
     cri: Cri,
+    /// Environment variables of its process, from the next start on.
+    pub env: Vec<(String, String)>,
     /// The bridge network.
     pub network: Network,
 }
@@ -91,6 +93,7 @@ impl Containerd {
             program,
             child: None,
             cri,
+            env: Vec::new(),
             network,
         };
         this.up().await?;
@@ -133,6 +136,7 @@ impl Containerd {
         let child = Command::new(&self.program)
             .args(["--config".as_ref(), config_file(&self.dir).as_os_str()])
             .env("PATH", search_path(&self.program))
+            .envs(self.env.iter().cloned())
             .stdin(Stdio::null())
             .stdout(log)
             .stderr(also)

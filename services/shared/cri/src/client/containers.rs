@@ -31,8 +31,8 @@ impl RuntimeClient {
         let name = config.metadata.clone().unwrap_or_default();
         let span = call_span!(changes "cri.CreateContainer", k8s.pod.uid = %pod.uid,
             k8s.pod.name = %pod.name, k8s.namespace.name = %pod.namespace,
-            k8s.container.name = %name.name, attempt = name.attempt,
-            sandbox.id = sandbox_id, container.id = tracing::field::Empty);
+            k8s.container.name = %name.name, polylet.attempt = name.attempt,
+            polylet.sandbox.id = sandbox_id, container.id = tracing::field::Empty);
         let request = v1::CreateContainerRequest {
             pod_sandbox_id: sandbox_id.to_owned(),
             config: Some(config),
@@ -81,7 +81,7 @@ impl RuntimeClient {
             id,
             timeout: Some(grace.saturating_add(self.timeout)),
             span: call_span!(changes "cri.StopContainer" of self.context, container.id = id,
-                grace_seconds = request.timeout),
+                polylet.grace_period_seconds = request.timeout),
         }
         .run(request, async |r| client.stop_container(r).await)
         .await;

@@ -35,7 +35,7 @@ impl RuntimeClient {
             name: "ImageStatus",
             id: &name,
             timeout: Some(self.timeout),
-            span: call_span!(reads "cri.ImageStatus", image = %name),
+            span: call_span!(reads "cri.ImageStatus", container.image.name = %name),
         }
         .run(request, async |r| client.image_status(r).await)
         .await;
@@ -55,7 +55,8 @@ impl RuntimeClient {
         sandbox_config: Option<v1::PodSandboxConfig>,
     ) -> Result<String, CriError> {
         let name = image.image.clone();
-        let span = call_span!(changes "cri.PullImage" of self.context, image = %name);
+        let span =
+            call_span!(changes "cri.PullImage" of self.context, container.image.name = %name);
         let request = v1::PullImageRequest {
             image: Some(image),
             auth,
@@ -81,7 +82,7 @@ impl RuntimeClient {
             name: "RemoveImage",
             id: &name,
             timeout: Some(self.timeout),
-            span: call_span!(changes "cri.RemoveImage", image = %name),
+            span: call_span!(changes "cri.RemoveImage", container.image.name = %name),
         }
         .run(v1::RemoveImageRequest { image: Some(image) }, async |r| {
             client.remove_image(r).await

@@ -4,11 +4,13 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use hyper_util::rt::TokioIo;
+use polylet_kit::trace_context;
 use polylet_wire::runtime::v1::image_service_client::ImageServiceClient;
 use polylet_wire::runtime::v1::runtime_service_client::RuntimeServiceClient;
 use tokio::net::UnixStream;
+use tonic::metadata::MetadataValue;
 use tonic::transport::{Channel, Endpoint, Uri};
-use tonic::{Request, Response, Status};
+use tonic::{Code, Request, Response, Status};
 use tracing::{Instrument, Span};
 
 use crate::CriError;
@@ -141,10 +143,25 @@ impl CriCall<'_> {
     where
         F: Future<Output = Result<Response<R>, Status>>,
     {
+        self.span.record("rpc.method", rpc_method(self.name));
         let mut request = Request::new(message);
         if let Some(timeout) = self.timeout {
             // The runtime then cancels the call as well.
             request.set_timeout(timeout);
+        }
+        // Reads have no span of their own, and belong to that of their caller.
+        let caller = Span::current();
+        let span = if self.span.is_disabled() {
+            &caller
+        } else {
+            &self.span
+        };
+        let context = trace_context::runtime_header(span);
+        let context = context.and_then(|header| MetadataValue::try_from(header.as_bytes()).ok());
+        if let Some(context) = context {
+            request
+                .metadata_mut()
+                .insert(trace_context::TRACEPARENT, context);
         }
         let started = Instant::now();
         let call = send(request).instrument(self.span.clone());
@@ -159,7 +176,7 @@ impl CriCall<'_> {
         metrics::count(self.name, started.elapsed(), result.is_err());
         match result {
             Ok(response) => {
-                self.span.record("result", "ok");
+                self.span.record("rpc.response.status_code", "OK");
                 Ok(response.into_inner())
             }
             Err(status) => Err(self.record_failure(&status)),
@@ -168,15 +185,50 @@ impl CriCall<'_> {
 
     fn record_failure(&self, status: &Status) -> CriError {
         let error = CriError::new(self.name, self.id, status);
-        self.span
-            .record("result", tracing::field::debug(error.code()));
+        let code = status_name(error.code());
+        self.span.record("rpc.response.status_code", code);
         // A missing object or method is a regular result, not an error of the span.
         if !error.is_not_found() && !error.is_unimplemented() {
+            self.span.record("error.type", code);
             self.span.record("otel.status_code", "ERROR");
             self.span
                 .record("otel.status_description", error.source.to_string());
         }
         error
+    }
+}
+
+/// The method with its service, as OpenTelemetry names it.
+fn rpc_method(name: &str) -> String {
+    let is_of_images = name.contains("Image");
+    let service = if is_of_images {
+        "ImageService"
+    } else {
+        "RuntimeService"
+    };
+    format!("runtime.v1.{service}/{name}")
+}
+
+/// The name of a status code in gRPC's specification.
+fn status_name(code: Code) -> &'static str {
+    match code {
+        Code::Ok => "OK",
+        Code::Cancelled => "CANCELLED",
+        Code::Unknown => "UNKNOWN",
+        Code::InvalidArgument => "INVALID_ARGUMENT",
+        Code::DeadlineExceeded => "DEADLINE_EXCEEDED",
+        Code::NotFound => "NOT_FOUND",
+        Code::AlreadyExists => "ALREADY_EXISTS",
+        Code::PermissionDenied => "PERMISSION_DENIED",
+        Code::ResourceExhausted => "RESOURCE_EXHAUSTED",
+        Code::FailedPrecondition => "FAILED_PRECONDITION",
+        Code::Aborted => "ABORTED",
+        Code::OutOfRange => "OUT_OF_RANGE",
+        Code::Unimplemented => "UNIMPLEMENTED",
+        Code::Internal => "INTERNAL",
+        Code::Unavailable => "UNAVAILABLE",
+        Code::DataLoss => "DATA_LOSS",
+        Code::Unauthenticated => "UNAUTHENTICATED",
     }
 }
 
@@ -187,22 +239,22 @@ fn timeout_message(timeout: Duration) -> String {
 /// The span of a call: at info level if it changes something, at debug level if it only reads.
 macro_rules! call_span {
     (changes $name:literal $(, $($field:tt)+)?) => {
-        tracing::info_span!($name, $($($field)+,)? result = tracing::field::Empty,
-            otel.kind = "client", otel.status_code = tracing::field::Empty,
-            otel.status_description = tracing::field::Empty)
+        call_span!(@ info_span, $name, $($($field)+,)?)
     };
     (changes $name:literal of $context:expr $(, $($field:tt)+)?) => {
-        tracing::info_span!($name, k8s.pod.uid = $context.pod_uid.as_deref(),
+        call_span!(@ info_span, $name, k8s.pod.uid = $context.pod_uid.as_deref(),
             k8s.pod.name = $context.pod_name.as_deref(),
             k8s.namespace.name = $context.namespace.as_deref(),
-            k8s.container.name = $context.container.as_deref(), attempt = $context.attempt,
-            $($($field)+,)? result = tracing::field::Empty,
-            otel.kind = "client", otel.status_code = tracing::field::Empty,
-            otel.status_description = tracing::field::Empty)
+            k8s.container.name = $context.container.as_deref(),
+            polylet.attempt = $context.attempt, $($($field)+,)?)
     };
     (reads $name:literal $(, $($field:tt)+)?) => {
-        tracing::debug_span!($name, $($($field)+,)? result = tracing::field::Empty,
-            otel.kind = "client", otel.status_code = tracing::field::Empty,
+        call_span!(@ debug_span, $name, $($($field)+,)?)
+    };
+    (@ $span:ident, $name:literal, $($field:tt)*) => {
+        tracing::$span!($name, $($field)* otel.kind = "client", rpc.system.name = "grpc",
+            rpc.method = tracing::field::Empty, rpc.response.status_code = tracing::field::Empty,
+            error.type = tracing::field::Empty, otel.status_code = tracing::field::Empty,
             otel.status_description = tracing::field::Empty)
     };
 }

@@ -72,7 +72,7 @@ impl RuntimeClient {
             name: "UpdateRuntimeConfig",
             id: pod_cidr,
             timeout: Some(self.timeout),
-            span: call_span!(changes "cri.UpdateRuntimeConfig", pod_cidr),
+            span: call_span!(changes "cri.UpdateRuntimeConfig", polylet.pod.network = pod_cidr),
         }
         .run(request, async |r| client.update_runtime_config(r).await)
         .await

@@ -13,7 +13,7 @@ impl RuntimeClient {
         let pod = config.metadata.clone().unwrap_or_default();
         let span = call_span!(changes "cri.RunPodSandbox", k8s.pod.uid = %pod.uid,
             k8s.pod.name = %pod.name, k8s.namespace.name = %pod.namespace,
-            attempt = pod.attempt, sandbox.id = tracing::field::Empty);
+            polylet.attempt = pod.attempt, polylet.sandbox.id = tracing::field::Empty);
         let request = v1::RunPodSandboxRequest {
             config: Some(config),
             runtime_handler: runtime_handler.to_owned(),
@@ -28,7 +28,7 @@ impl RuntimeClient {
         }
         .run(request, async |r| client.run_pod_sandbox(r).await)
         .await?;
-        span.record("sandbox.id", &response.pod_sandbox_id);
+        span.record("polylet.sandbox.id", &response.pod_sandbox_id);
         Ok(response.pod_sandbox_id)
     }
 
@@ -42,7 +42,7 @@ impl RuntimeClient {
             name: "StopPodSandbox",
             id,
             timeout: Some(self.timeout),
-            span: call_span!(changes "cri.StopPodSandbox" of self.context, sandbox.id = id),
+            span: call_span!(changes "cri.StopPodSandbox" of self.context, polylet.sandbox.id = id),
         }
         .run(request, async |r| client.stop_pod_sandbox(r).await)
         .await;
@@ -59,7 +59,7 @@ impl RuntimeClient {
             name: "RemovePodSandbox",
             id,
             timeout: Some(self.timeout),
-            span: call_span!(changes "cri.RemovePodSandbox" of self.context, sandbox.id = id),
+            span: call_span!(changes "cri.RemovePodSandbox" of self.context, polylet.sandbox.id = id),
         }
         .run(request, async |r| client.remove_pod_sandbox(r).await)
         .await;
@@ -80,7 +80,7 @@ impl RuntimeClient {
             name: "PodSandboxStatus",
             id,
             timeout: Some(self.timeout),
-            span: call_span!(reads "cri.PodSandboxStatus", sandbox.id = id),
+            span: call_span!(reads "cri.PodSandboxStatus", polylet.sandbox.id = id),
         }
         .run(request, async |r| client.pod_sandbox_status(r).await)
         .await
@@ -122,7 +122,7 @@ impl RuntimeClient {
             name: "UpdatePodSandboxResources",
             id,
             timeout: Some(self.timeout),
-            span: call_span!(changes "cri.UpdatePodSandboxResources" of self.context, sandbox.id = id),
+            span: call_span!(changes "cri.UpdatePodSandboxResources" of self.context, polylet.sandbox.id = id),
         }
         .run(request, async |r| {
             client.update_pod_sandbox_resources(r).await
@@ -142,7 +142,7 @@ impl RuntimeClient {
             name: "PortForward",
             id,
             timeout: Some(self.timeout),
-            span: call_span!(reads "cri.PortForward", sandbox.id = id),
+            span: call_span!(reads "cri.PortForward", polylet.sandbox.id = id),
         }
         .run(request, async |r| client.port_forward(r).await)
         .await?;

@@ -53,7 +53,7 @@ impl RuntimeClient {
             name: "PodSandboxStats",
             id,
             timeout: Some(self.timeout),
-            span: call_span!(reads "cri.PodSandboxStats", sandbox.id = id),
+            span: call_span!(reads "cri.PodSandboxStats", polylet.sandbox.id = id),
         }
         .run(request, async |r| client.pod_sandbox_stats(r).await)
         .await?;

@@ -20,7 +20,9 @@ use std::path::PathBuf;
 pub use go_duration::parse as parse_duration;
 pub use kubelet::KubeletConfiguration;
 pub use load::{ConfigError, check, from_text, load};
-pub use polylet::{KeepSecrets, PolyletConfiguration, TraceRing};
+pub use polylet::{
+    KeepSecrets, PolyletConfiguration, PolyletTracing, TailSampling, TraceParent, TraceRing,
+};
 pub use problems::ConfigProblem;
 pub use sections::*;
 pub use threshold::{EvictionThreshold, EvictionThresholdValue, parse_threshold};

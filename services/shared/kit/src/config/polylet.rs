@@ -1,5 +1,5 @@
 use std::collections::BTreeMap;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -62,6 +62,8 @@ pub struct PolyletConfiguration {
     pub stream_drain_timeout: Duration,
     /// Limits of the traces that the supervisor keeps.
     pub trace_ring: TraceRing,
+    /// Traces that come from other programs, and which are exported besides those of `tracing.samplingRatePerMillion`.
+    pub tracing: PolyletTracing,
     /// `error`, `warn`, `info`, `debug`, `trace`, or `target=level` pairs.
     pub log_level: String,
 }
@@ -85,6 +87,39 @@ pub struct TraceRing {
     pub max_spans: usize,
     /// Most bytes.
     pub max_bytes: usize,
+}
+
+/// What the node's traces have to do with those of other programs.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct PolyletTracing {
+    /// Address at which the supervisor receives spans of the container runtime over OTLP (gRPC). Off by default.
+    pub receive: Option<SocketAddr>,
+    /// What the annotation `tracing.k8s.io/traceparent` of a pod means.
+    pub trace_parent: TraceParent,
+    /// Traces that are exported though the sampling rate leaves them out.
+    pub tail_sampling: TailSampling,
+}
+
+/// What the annotation `tracing.k8s.io/traceparent` of a pod means for the trace of its start.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum TraceParent {
+    /// The trace is linked to that span.
+    #[default]
+    Link,
+    /// The trace continues that span's.
+    Parent,
+}
+
+/// Traces that are exported for what they turned out to be. They wait for their end before they are sent.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct TailSampling {
+    /// Those with a failed step.
+    pub errors: bool,
+    /// The slowest of each kind, in percent.
+    pub slowest: u8,
 }
 
 impl PolyletConfiguration {
@@ -118,6 +153,7 @@ impl Default for PolyletConfiguration {
             keep_secrets: KeepSecrets::default(),
             stream_drain_timeout: Duration::from_secs(5 * 60),
             trace_ring: TraceRing::default(),
+            tracing: PolyletTracing::default(),
             log_level: "info".to_owned(),
         }
     }

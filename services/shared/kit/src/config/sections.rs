@@ -133,7 +133,8 @@ section! {
 }
 
 section! {
-    /// Upstream's span export. Polylet's services send spans to the supervisor, which exports them.
+    /// Export of traces to a collector, by the supervisor. `endpoint` is `localhost:4317` unless it is set; by default
+    /// only traces are exported that continue one that is sampled.
     Tracing {
         endpoint: Option<String> = None;
         sampling_rate_per_million: Option<i32> = None;

@@ -160,6 +160,46 @@ fn unknown_fields_are_warnings_with_their_path() {
 }
 
 #[test]
+fn settings_of_traces_are_validated_as_upstream_does() {
+    for (text, error) in [
+        ("tracing: {}", ""),
+        (
+            "tracing: {endpoint: 'collector:4317', samplingRatePerMillion: 1000000}",
+            "",
+        ),
+        ("tracing: {endpoint: 'unix:///run/otel.sock'}", ""),
+        ("tracing: {endpoint: 'dns://8.8.8.8/collector:4317'}", ""),
+        (
+            "tracing: {samplingRatePerMillion: -1}",
+            "tracing.samplingRatePerMillion: Invalid value: -1: sampling rate must be positive",
+        ),
+        (
+            "tracing: {samplingRatePerMillion: 1000001}",
+            "sampling rate per million must be less than or equal to one million",
+        ),
+        (
+            "tracing: {endpoint: 'http://collector:4317'}",
+            "tracing.endpoint: Invalid value: \"http://collector:4317\": unsupported scheme: http.  Options are none, dns",
+        ),
+    ] {
+        let text = format!("{HEAD}{text}\n");
+        match error {
+            "" => assert!(parse(&text).unwrap().warnings.is_empty(), "{text}"),
+            error => assert!(refused(&text).contains(error), "{text}: {}", refused(&text)),
+        }
+    }
+    let own = "tracing: {receive: '127.0.0.1:4317', traceParent: parent, tailSampling: {errors: true, slowest: 5}}";
+    let tracing = parse(&format!("{OWN}{own}\n")).unwrap().polylet.tracing;
+    assert_eq!(tracing.trace_parent, TraceParent::Parent);
+    assert!(tracing.tail_sampling.errors && tracing.tail_sampling.slowest == 5);
+    let exposed = refused(&format!("{OWN}tracing: {{receive: '0.0.0.0:4317'}}\n"));
+    assert!(
+        exposed.contains("tracing.receive: 0.0.0.0:4317 is not allowed"),
+        "{exposed}"
+    );
+}
+
+#[test]
 fn errors_name_field_value_and_allowed_values() {
     for (text, expected) in [
         (

@@ -71,10 +71,6 @@ pub const UNSUPPORTED_FIELDS: &[(&str, &str)] = &[
     ("logging.format", "services log in text format"),
     ("logging.verbosity", "Polylet's logLevel applies"),
     ("logging.vmodule", "Polylet's logLevel applies"),
-    (
-        "tracing",
-        "traces are exported to OTEL_EXPORTER_OTLP_ENDPOINT",
-    ),
 ];
 
 /// Fields without effect in a kubelet of this version on Linux, or with none that could be missed.

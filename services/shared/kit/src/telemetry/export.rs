@@ -4,10 +4,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use opentelemetry::Context;
-use opentelemetry_otlp::{SpanExporter as OtlpExporter, WithTonicConfig};
+use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
+use opentelemetry_proto::tonic::collector::trace::v1::trace_service_client::TraceServiceClient;
+use opentelemetry_proto::transform::common::tonic::ResourceAttributesWithSchema;
+use opentelemetry_proto::transform::trace::tonic::group_spans_by_resource_and_scope;
 use opentelemetry_sdk::Resource;
 use opentelemetry_sdk::error::OTelSdkResult;
-use opentelemetry_sdk::trace::{Span, SpanData, SpanExporter, SpanProcessor};
+use opentelemetry_sdk::trace::{Span, SpanData, SpanProcessor};
+use polylet_metrics::{Metric, register};
 use tokio::sync::Notify;
 use tokio::time::{Instant, timeout};
 
@@ -24,9 +28,27 @@ const SEND_TIMEOUT: Duration = Duration::from_secs(2);
 /// After a failed request nothing is sent for this long: spans of that time are dropped.
 const RETRY_DELAY: Duration = Duration::from_secs(5);
 
+static RECORDED: Metric = Metric::counter(
+    "polylet_spans_recorded_total",
+    "Spans that the service has recorded.",
+    &["service"],
+);
+static DROPPED: Metric = Metric::counter(
+    "polylet_spans_dropped_total",
+    "Spans that the supervisor has not received: it was away, or there were too many at once.",
+    &["service"],
+);
+static EXPORTED: Metric = Metric::counter(
+    "polylet_spans_exported_total",
+    "Spans that the supervisor has received.",
+    &["service"],
+);
+
 /// Ended spans of any thread, for the task that sends them.
 #[derive(Debug, Default)]
 pub(super) struct SpanQueue {
+    /// Short name of the service, for counts.
+    service: String,
     queued: Mutex<QueuedSpans>,
     not_empty: Notify,
     empty: Notify,
@@ -41,14 +63,25 @@ struct QueuedSpans {
 }
 
 impl SpanQueue {
+    /// An empty queue of a service, whose counts are those of this process.
+    pub(super) fn new(service: &str) -> SpanQueue {
+        register(&[&RECORDED, &DROPPED, &EXPORTED]);
+        SpanQueue {
+            service: service.to_owned(),
+            ..SpanQueue::default()
+        }
+    }
+
     fn waiting(&self) -> MutexGuard<'_, QueuedSpans> {
         self.queued.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn push(&self, span: SpanData) {
+        RECORDED.increment(&[&self.service]);
         let mut waiting = self.waiting();
         if waiting.spans.len() >= MAX_QUEUED {
             waiting.dropped += 1;
+            DROPPED.increment(&[&self.service]);
             return;
         }
         waiting.spans.push_back(span);
@@ -69,7 +102,15 @@ impl SpanQueue {
         batch
     }
 
-    fn sent(&self, dropped: usize) {
+    /// Notes what became of the spans that were taken.
+    fn sent(&self, exported: usize, dropped: usize) {
+        let count = |metric: &Metric, spans: usize| {
+            if spans > 0 {
+                metric.add(&[&self.service], spans as f64);
+            }
+        };
+        count(&EXPORTED, exported);
+        count(&DROPPED, dropped);
         let mut waiting = self.waiting();
         waiting.sending = false;
         waiting.dropped += dropped as u64;
@@ -128,20 +169,13 @@ impl SpanProcessor for QueueProcessor {
 }
 
 /// Sends batches until the process ends. Wakes only for spans.
+///
+/// Not by the exporter of the crate opentelemetry-otlp: the variables `OTEL_EXPORTER_OTLP_*` are about the collector
+/// to which the supervisor exports, and not about its socket.
 pub(super) async fn run(queue: Arc<SpanQueue>, resource: Resource, socket: PathBuf) {
     let channel = crate::channel::unix_with_timeout(&socket, Duration::ZERO);
-    let built = OtlpExporter::builder()
-        .with_tonic()
-        .with_channel(channel)
-        .build();
-    let mut exporter = match built {
-        Ok(exporter) => exporter,
-        Err(error) => {
-            tracing::warn!(%error, "failed to set up the span exporter; spans are not sent");
-            return;
-        }
-    };
-    exporter.set_resource(&resource);
+    let mut supervisor = TraceServiceClient::new(channel);
+    let resource = ResourceAttributesWithSchema::from(&resource);
     let mut is_logged = false;
     let mut retry_at = None;
     loop {
@@ -156,19 +190,26 @@ pub(super) async fn run(queue: Arc<SpanQueue>, resource: Resource, socket: PathB
             }
             let count = batch.len();
             if retry_at.is_some_and(|until| Instant::now() < until) {
-                queue.sent(count);
+                queue.sent(0, count);
                 continue;
             }
-            let sent = timeout(SEND_TIMEOUT, exporter.export(batch)).await;
-            let lost = !matches!(sent, Ok(Ok(())));
-            queue.sent(if lost { count } else { 0 });
+            let request = ExportTraceServiceRequest {
+                resource_spans: group_spans_by_resource_and_scope(batch, &resource),
+            };
+            let sent = timeout(SEND_TIMEOUT, supervisor.export(request)).await;
+            let lost = !matches!(sent, Ok(Ok(_)));
+            if lost {
+                queue.sent(0, count);
+            } else {
+                queue.sent(count, 0);
+            }
             retry_at = lost.then(|| Instant::now() + RETRY_DELAY);
             if lost && !is_logged {
                 is_logged = true;
                 tracing::info!(path = %socket.display(), "failed to send spans; dropping them");
             }
         }
-        queue.sent(0);
+        queue.sent(0, 0);
     }
 }
 

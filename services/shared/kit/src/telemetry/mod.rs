@@ -2,6 +2,7 @@
 //! the queue is bounded, dropped ones are counted, and a missing receiver costs one log line.
 
 mod export;
+mod identity;
 mod journal;
 mod line;
 mod past_span;
@@ -21,7 +22,9 @@ use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{Layer, registry, reload};
 
+use crate::sampling::{RecordEverything, TraceSampler};
 use export::{QueueProcessor, SpanQueue};
+pub use identity::{ProcessIdentity, full_version};
 pub use past_span::{PastSpan, record};
 pub use verbosity::{VerbosityError, set_verbosity, verbosity_filter};
 
@@ -31,16 +34,12 @@ pub const LOG_VARIABLE: &str = "POLYLET_LOG";
 
 /// Properties of the process, for logs and spans.
 pub struct Setup<'a> {
-    /// Short name; spans carry `polylet-<service>`.
-    pub service: &'a str,
-    /// Version of the program.
-    pub version: &'a str,
-    /// Incarnation of the process.
-    pub incarnation: &'a str,
-    /// Name of the node.
-    pub node: &'a str,
+    /// What it is called.
+    pub identity: ProcessIdentity<'a>,
     /// `logLevel` of the configuration.
     pub log_level: &'a str,
+    /// Which traces the node exports; all are recorded.
+    pub sampler: TraceSampler,
     /// The OTLP socket for spans; `None` records none.
     pub span_socket: Option<&'a Path>,
 }
@@ -63,12 +62,12 @@ struct Spans {
 pub fn init(setup: &Setup<'_>) -> Telemetry {
     let log = std::env::var(LOG_VARIABLE).unwrap_or_else(|_| setup.log_level.to_owned());
     let (filter, wrong) = log_filter(&log);
-    let journal = journal::JournalLayer::from_environment(setup.service);
+    let journal = journal::JournalLayer::from_environment(setup.identity.service);
     let output = match journal {
         Some(journal) => journal.boxed(),
         None => tracing_subscriber::fmt::layer()
             .with_writer(std::io::stderr)
-            .event_format(line::OneLine::new(setup.service))
+            .event_format(line::OneLine::new(setup.identity.service))
             .boxed(),
     };
     let (filter, handle) = reload::Layer::new(filter);
@@ -114,19 +113,17 @@ fn log_filter(text: &str) -> (Targets, bool) {
 }
 
 fn spans(setup: &Setup<'_>, socket: &Path) -> Spans {
-    let queue = Arc::new(SpanQueue::default());
+    let queue = Arc::new(SpanQueue::new(setup.identity.service));
+    let attributes = setup.identity.attributes().into_iter();
     let resource = Resource::builder_empty()
-        .with_service_name(format!("polylet-{}", setup.service))
-        .with_attributes([
-            KeyValue::new("service.version", setup.version.to_owned()),
-            KeyValue::new("service.instance.id", setup.incarnation.to_owned()),
-            KeyValue::new("k8s.node.name", setup.node.to_owned()),
-        ])
+        .with_attributes(attributes.map(|(name, value)| KeyValue::new(name, value)))
         .build();
     let provider = SdkTracerProvider::builder()
+        .with_sampler(RecordEverything(setup.sampler))
         .with_span_processor(QueueProcessor::new(queue.clone()))
         .with_resource(resource.clone())
         .build();
+    crate::cause::set_sampler(setup.sampler);
     past_span::set_tracer(provider.tracer("polylet"));
     Spans {
         queue,
@@ -174,11 +171,14 @@ mod tests {
     #[test]
     fn our_spans_are_queued_and_others_are_not() {
         let telemetry = init(&Setup {
-            service: "test",
-            version: "0",
-            incarnation: "i",
-            node: "n",
+            identity: ProcessIdentity {
+                service: "test",
+                version: "0",
+                incarnation: "i",
+                node: "n",
+            },
             log_level: "off",
+            sampler: TraceSampler::default(),
             span_socket: Some(Path::new("/nonexistent.sock")),
         });
         drop(tracing::info_span!(target: "polylet_x", "ours"));

@@ -47,7 +47,7 @@ pub fn record(span: PastSpan, cause: &Cause) -> Option<String> {
         .with_start_time(SystemTime::from(span.started_at))
         .with_links(vec![Link::with_context(direct.clone())])
         .with_attributes(attributes);
-    let root = cause::root_context(direct.trace_id());
+    let root = cause::root_context(direct.trace_id(), direct.trace_flags());
     let context = Context::new().with_remote_span_context(root);
     let mut recorded = tracer.build_with_context(builder, &context);
     let traceparent = cause::to_traceparent(recorded.span_context());

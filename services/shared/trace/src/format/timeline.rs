@@ -111,7 +111,7 @@ fn slices(trace: &Trace, flows: &mut Vec<TimelineFlow>) -> Vec<TimelineSlice> {
             start: node.start,
             end: node.end,
             name: printable(&span.name, MAX_TEXT),
-            category: StepOwner::of(&span.name).label(),
+            category: StepOwner::of(&span.service, &span.name).label(),
             details: details(trace.id, span.span, span),
             flows_out: Vec::new(),
             flows_in: Vec::new(),
@@ -206,7 +206,7 @@ fn path_slices(trace: &Trace) -> Vec<TimelineSlice> {
         let (name, category) = match span {
             Some(span) => (
                 format!("{}/{}", span.service, span.name),
-                StepOwner::of(&span.name).label(),
+                StepOwner::of(&span.service, &span.name).label(),
             ),
             None => ("(unattributed)".to_owned(), "unattributed"),
         };

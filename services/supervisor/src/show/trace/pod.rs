@@ -40,7 +40,7 @@ fn path_as_json(trace: &Trace) -> Vec<Value> {
         let time = |nanos| Timestamp::from_nanosecond(nanos).ok();
         json!({
             "spanId": span.map(|span| hex(&span.span)),
-            "owner": span.map(|span| StepOwner::of(&span.name).label()),
+            "owner": span.map(|span| StepOwner::of(&span.service, &span.name).label()),
             "start": time(segment.start).map(|at| at.to_string()),
             "end": time(segment.end).map(|at| at.to_string()),
         })

@@ -247,7 +247,7 @@ fn rotation_span(need: RotationNeed, log: &ContainerLog) -> tracing::Span {
         k8s.pod.name = log.pod.name,
         k8s.namespace.name = log.pod.namespace,
         k8s.container.name = log.container,
-        attempt = log.attempt,
+        polylet.attempt = log.attempt,
     );
     polylet_kit::cause::detach(&span);
     span

@@ -60,7 +60,6 @@ const UNSUPPORTED_SAMPLES: &[(&str, &str)] = &[
         "logging.vmodule",
         "logging: {vmodule: [{filePattern: a, verbosity: 4}]}",
     ),
-    ("tracing", "tracing: {samplingRatePerMillion: 1}"),
 ];
 
 #[test]

@@ -4,6 +4,7 @@ mod choices;
 mod labels;
 mod limits;
 mod reserved;
+mod tracing;
 
 use super::problems::Problems;
 use super::tls;
@@ -19,6 +20,7 @@ pub(super) fn kubelet(config: &KubeletConfiguration, problems: &mut Problems) {
     tls::validate(config, problems);
     limits::shutdown(config, problems);
     reserved::resources(config, problems);
+    tracing::export(config, problems);
 }
 
 /// Validation of Polylet's own document.
@@ -78,4 +80,5 @@ pub(super) fn polylet(config: &PolyletConfiguration, problems: &mut Problems) {
     problems.within("parallelStarts", config.parallel_starts, 1, 1000);
     problems.at_least("traceRing.maxSpans", config.trace_ring.max_spans, 1);
     problems.at_least("traceRing.maxBytes", config.trace_ring.max_bytes, 1024);
+    tracing::polylet(&config.tracing, problems);
 }

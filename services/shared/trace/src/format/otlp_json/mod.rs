@@ -10,7 +10,7 @@ mod write;
 pub use read::{MAX_LINE, MAX_SPANS_OF_TRACE, OtlpJsonError, OtlpJsonReader, read};
 pub use write::write;
 
-/// Names of the services have it in `service.name` and not in [`SpanRecord`](crate::SpanRecord)s.
+/// Names of the node agent's services have it in `service.name` and not in [`SpanRecord`](crate::SpanRecord)s.
 const SERVICE_PREFIX: &str = "polylet-";
 
 #[cfg(test)]

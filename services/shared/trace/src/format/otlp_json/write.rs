@@ -10,7 +10,7 @@ use super::encoding::STATUS_ERROR;
 use super::message::{
     OtlpLine, OtlpLink, OtlpResource, OtlpResourceSpans, OtlpScopeSpans, OtlpSpan, OtlpStatus,
 };
-use crate::span::{SpanRecord, parse_span_id, parse_trace_id};
+use crate::span::{SpanRecord, is_own_service, parse_span_id, parse_trace_id};
 use crate::trace::Trace;
 
 /// Writes a line for each trace. Nothing of it is lost, except links that are no IDs, and times before 1970.
@@ -42,8 +42,12 @@ fn line(trace: &Trace) -> OtlpLine {
 }
 
 fn resource(service: &str, version: &str) -> OtlpResource {
+    let name = match is_own_service(service) {
+        true => format!("{SERVICE_PREFIX}{service}"),
+        false => service.to_owned(),
+    };
     let attributes = [
-        ("service.name", format!("{SERVICE_PREFIX}{service}")),
+        ("service.name", name),
         ("service.version", version.to_owned()),
     ];
     let attributes = attributes

@@ -92,7 +92,7 @@ pub(in crate::format) fn waterfall(trace: &Trace, max_rows: usize, head: Markup)
                 @if let (Some(span), Some(node)) = (trace.spans.get(*at), nodes.get(*at)) {
                     g { (span_row(span, node, *depth, y, &scale))
                         @for segment in path.iter().filter(|segment| segment.node == Some(*at)) {
-                            (scale.bar(segment.start, segment.end, y, StepOwner::of(&span.name).label()))
+                            (scale.bar(segment.start, segment.end, y, StepOwner::of(&span.service, &span.name).label()))
                         }
                     }
                 }
@@ -131,7 +131,9 @@ fn titles(trace: &Trace, length: i128) -> Markup {
 
 fn path_segment(trace: &Trace, segment: &PathSegment, scale: &TimeScale) -> Markup {
     let span = segment.node.and_then(|at| trace.spans.get(at));
-    let owner = span.map_or("unattributed", |span| StepOwner::of(&span.name).label());
+    let owner = span.map_or("unattributed", |span| {
+        StepOwner::of(&span.service, &span.name).label()
+    });
     let name = span.map_or_else(|| "(unattributed)".to_owned(), full_name);
     let time = duration((segment.end - segment.start) as f64 / 1000.0);
     html! {
