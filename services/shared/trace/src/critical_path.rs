@@ -28,7 +28,7 @@ pub fn critical_path(nodes: &[PathNode]) -> Vec<PathSegment> {
 }
 
 /// The same until the end of one of the spans: what goes on after it does not matter.
-pub fn critical_path_until(nodes: &[PathNode], end_of: usize) -> Vec<PathSegment> {
+pub(crate) fn critical_path_until(nodes: &[PathNode], end_of: usize) -> Vec<PathSegment> {
     let tree = PathTree::new(nodes);
     let last = nodes.get(end_of).map(|_| end_of);
     BackwardWalk::new(nodes, &tree).segments_until(last)
