@@ -42,7 +42,13 @@ async fn the_step_that_takes_longer_is_found() {
             },
         )
     };
-    let ProxiedNode { node, .. } = &ProxiedNode::start(NodeOptions::default(), &delay).await;
+    // In memory: a disk takes longer while something else writes to it.
+    let options = NodeOptions {
+        image_disk: Some(512),
+        state_disk: Some(64),
+        ..NodeOptions::default()
+    };
+    let ProxiedNode { node, .. } = &ProxiedNode::start(options, &delay).await;
     prefer_pods(node);
     let files = ok(tempfile::tempdir());
     let mut steps = Steps::new();
