@@ -36,12 +36,13 @@ const COMPATIBILITY: &str = "compatibility";
 const COMPATIBILITY_LIMIT: Duration = Duration::from_secs(60 * 60);
 
 /// Programs that run only when named: they build or download monitoring systems first, or take minutes.
-const ONLY_BY_NAME: [&str; 5] = [
+const ONLY_BY_NAME: [&str; 6] = [
     "cluster_kubectl",
     "cluster_metrics_server",
     "cluster_prometheus",
     "node_api_hostile_clients",
     "trace_diff",
+    "upgrade_starts",
 ];
 
 /// Time limit of a virtual machine's test program, and of each of its rounds beyond the default.
