@@ -8,6 +8,7 @@ use polylet_harness::wait::{Poll, timeout, until};
 use polylet_harness::{HarnessError, Node, machine};
 use rustix::process::Signal;
 use serde_json::Value;
+use tempfile::NamedTempFile;
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::{Child, Command};
 
@@ -23,6 +24,7 @@ const LAST_POD: &str = "last-recorded";
 pub(crate) struct Recording {
     file: PathBuf,
     child: Child,
+    _config: NamedTempFile,
 }
 
 impl Recording {
@@ -32,9 +34,12 @@ impl Recording {
             program: "polylet trace record".to_owned(),
             source,
         };
+        // Processes whose command lines name the node's directory count as the agent's.
+        let config = NamedTempFile::new().map_err(failed)?;
+        std::fs::copy(node.config(), config.path()).map_err(failed)?;
         let mut command = Command::new(node.program("polylet"));
         command.args(["trace", "record", "--root", "all"]).arg(file);
-        command.arg("--config").arg(node.config());
+        command.arg("--config").arg(config.path());
         command.stdin(Stdio::null()).stderr(Stdio::piped());
         let mut child = command.kill_on_drop(true).spawn().map_err(failed)?;
         if let Some(errors) = child.stderr.take() {
@@ -51,6 +56,7 @@ impl Recording {
         Ok(Recording {
             file: file.to_owned(),
             child,
+            _config: config,
         })
     }
 
