@@ -29,7 +29,7 @@ use baseline::Baseline;
 use manifests::ManifestKind;
 use measure::Samples;
 use pods::PodDriver;
-use recording::Recording;
+use recording::TraceRecording;
 use server::Server;
 use table::Table;
 
@@ -162,7 +162,7 @@ async fn run(args: &BenchArgs) -> Result<String, HarnessError> {
     let mut pods = PodDriver::follow(&node)?;
     let traces = args.traces();
     let recording = match &traces {
-        Some(file) => Some(Recording::start(&node, file).await?),
+        Some(file) => Some(TraceRecording::start(&node, file).await?),
         None => None,
     };
     measure_all(&node, args, &mut pods, &mut table).await?;

@@ -21,15 +21,15 @@ const HAS_BEGUN: &str = "recording";
 const LAST_POD: &str = "last-recorded";
 
 /// A recording under way.
-pub(crate) struct Recording {
+pub(crate) struct TraceRecording {
     file: PathBuf,
     child: Child,
     _config: NamedTempFile,
 }
 
-impl Recording {
+impl TraceRecording {
     /// Returns when it has begun.
-    pub(crate) async fn start(node: &Node, file: &Path) -> Result<Recording, HarnessError> {
+    pub(crate) async fn start(node: &Node, file: &Path) -> Result<TraceRecording, HarnessError> {
         let failed = |source| HarnessError::Run {
             program: "polylet trace record".to_owned(),
             source,
@@ -53,7 +53,7 @@ impl Recording {
                 return Err(failed(std::io::Error::other(first)));
             }
         }
-        Ok(Recording {
+        Ok(TraceRecording {
             file: file.to_owned(),
             child,
             _config: config,

@@ -46,7 +46,7 @@ pub fn attribute_differences(trace: &Trace, others: &[Trace]) -> Vec<AttributeDi
     if others.len() < MIN_OTHERS {
         return Vec::new();
     }
-    let mut usage: BTreeMap<Step<'_>, StepUsage<'_>> = BTreeMap::new();
+    let mut usage: BTreeMap<SpanOperation<'_>, StepUsage<'_>> = BTreeMap::new();
     for other in &others {
         for (step, values) in values_by_step(other) {
             let usage = usage.entry(step).or_default();
@@ -77,7 +77,7 @@ pub fn attribute_differences(trace: &Trace, others: &[Trace]) -> Vec<AttributeDi
 }
 
 /// Service and operation.
-type Step<'a> = (&'a str, &'a str);
+type SpanOperation<'a> = (&'a str, &'a str);
 
 /// In how many traces a step occurs, and with which values of its attributes.
 #[derive(Default)]
@@ -87,8 +87,8 @@ struct StepUsage<'a> {
 }
 
 /// The attributes of each step with their values, each once.
-fn values_by_step(trace: &Trace) -> BTreeMap<Step<'_>, BTreeSet<(&str, &str)>> {
-    let mut steps: BTreeMap<Step<'_>, BTreeSet<(&str, &str)>> = BTreeMap::new();
+fn values_by_step(trace: &Trace) -> BTreeMap<SpanOperation<'_>, BTreeSet<(&str, &str)>> {
+    let mut steps: BTreeMap<SpanOperation<'_>, BTreeSet<(&str, &str)>> = BTreeMap::new();
     for span in trace.spans.iter().filter(|span| !span.is_derived_root()) {
         let step = steps.entry((&span.service, &span.name)).or_default();
         step.extend(values(span));
@@ -103,7 +103,7 @@ fn values(span: &SpanRecord) -> impl Iterator<Item = (&str, &str)> {
 }
 
 fn differences_of_step(
-    step: Step<'_>,
+    step: SpanOperation<'_>,
     values: &BTreeSet<(&str, &str)>,
     usage: &StepUsage<'_>,
 ) -> Vec<AttributeDifference> {
