@@ -695,6 +695,16 @@ impl Known for crate::supervisor::v1::ListUpgradesResponse {
             .or_else(|| messages(&self.upgrades))
     }
 }
+impl Known for crate::supervisor::v1::RecordStartsRequest {
+    fn unknown(&self) -> Option<&'static str> {
+        None
+    }
+}
+impl Known for crate::supervisor::v1::RecordStartsResponse {
+    fn unknown(&self) -> Option<&'static str> {
+        None
+    }
+}
 impl Known for crate::supervisor::v1::RollbackRequest {
     fn unknown(&self) -> Option<&'static str> {
         None
@@ -718,6 +728,11 @@ impl Known for crate::supervisor::v1::ServiceStatus {
     }
 }
 impl Known for crate::supervisor::v1::Span {
+    fn unknown(&self) -> Option<&'static str> {
+        None
+    }
+}
+impl Known for crate::supervisor::v1::StartComparison {
     fn unknown(&self) -> Option<&'static str> {
         None
     }

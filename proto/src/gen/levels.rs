@@ -18,7 +18,7 @@ pub const STATS: u32 = 6;
 /// Level of `polylet.status.v1`.
 pub const STATUS: u32 = 3;
 /// Level of `polylet.supervisor.v1`.
-pub const SUPERVISOR: u32 = 12;
+pub const SUPERVISOR: u32 = 13;
 /// Level of `polylet.sync.v1`.
 pub const SYNC: u32 = 7;
 /// Level of `polylet.volume.v1`.

@@ -269,7 +269,35 @@ pub struct UpgradeRecord {
     /// The supervisor was restarted meanwhile.
     #[prost(bool, tag = "10")]
     pub resumed: bool,
+    /// How pods have started since; unset if nobody has compared that.
+    #[prost(message, optional, tag = "11")]
+    pub starts: ::core::option::Option<StartComparison>,
 }
+/// Starts of pods after an upgrade, compared with those before it.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct StartComparison {
+    /// slower, faster, same, unclear or too few.
+    #[prost(string, tag = "1")]
+    pub verdict: ::prost::alloc::string::String,
+    /// How many starts were compared.
+    #[prost(uint32, tag = "2")]
+    pub before: u32,
+    #[prost(uint32, tag = "3")]
+    pub after: u32,
+    /// What became slower, with its shift.
+    #[prost(string, repeated, tag = "4")]
+    pub slower: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct RecordStartsRequest {
+    /// The number of the upgrade.
+    #[prost(uint64, tag = "1")]
+    pub run: u64,
+    #[prost(message, optional, tag = "2")]
+    pub starts: ::core::option::Option<StartComparison>,
+}
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct RecordStartsResponse {}
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct ListUpgradesRequest {}
 #[derive(Clone, PartialEq, ::prost::Message)]
@@ -657,6 +685,36 @@ pub mod supervisor_service_client {
                 );
             self.inner.unary(req, path, codec).await
         }
+        /// Adds to the history how pods have started since an upgrade; NOT_FOUND if there was none of this number.
+        pub async fn record_starts(
+            &mut self,
+            request: impl tonic::IntoRequest<super::RecordStartsRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::RecordStartsResponse>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = crate::known::Codec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/polylet.supervisor.v1.SupervisorService/RecordStarts",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(
+                    GrpcMethod::new(
+                        "polylet.supervisor.v1.SupervisorService",
+                        "RecordStarts",
+                    ),
+                );
+            self.inner.unary(req, path, codec).await
+        }
     }
 }
 /// Generated server implementations.
@@ -738,6 +796,14 @@ pub mod supervisor_service_server {
             request: tonic::Request<super::ListUpgradesRequest>,
         ) -> std::result::Result<
             tonic::Response<super::ListUpgradesResponse>,
+            tonic::Status,
+        >;
+        /// Adds to the history how pods have started since an upgrade; NOT_FOUND if there was none of this number.
+        async fn record_starts(
+            &self,
+            request: tonic::Request<super::RecordStartsRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::RecordStartsResponse>,
             tonic::Status,
         >;
     }
@@ -1124,6 +1190,52 @@ pub mod supervisor_service_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = ListUpgradesSvc(inner);
+                        let codec = crate::known::Codec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/polylet.supervisor.v1.SupervisorService/RecordStarts" => {
+                    #[allow(non_camel_case_types)]
+                    struct RecordStartsSvc<T: SupervisorService>(pub Arc<T>);
+                    impl<
+                        T: SupervisorService,
+                    > tonic::server::UnaryService<super::RecordStartsRequest>
+                    for RecordStartsSvc<T> {
+                        type Response = super::RecordStartsResponse;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::RecordStartsRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as SupervisorService>::record_starts(&inner, request)
+                                    .await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = RecordStartsSvc(inner);
                         let codec = crate::known::Codec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use polylet_kit::config;
+use trace::FailOn;
 
 /// The format of command output.
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -54,6 +55,15 @@ pub(crate) struct UpgradeArgs {
     /// Upgrade even if the present program cannot read state files of the new one: there is no way back
     #[arg(long)]
     pub(crate) one_way: bool,
+    /// Then wait for so many starts of pods, and compare them with the last ones before
+    #[arg(long, value_name = "COUNT", conflicts_with = "dry_run", value_parser = clap::value_parser!(u16).range(1..))]
+    pub(crate) watch_starts: Option<u16>,
+    /// How long to wait for them; what has started until then is compared
+    #[arg(long, value_name = "DURATION", default_value = "10m", requires = "watch_starts", value_parser = config::parse_duration)]
+    pub(crate) watch_for: Duration,
+    /// Roll back and end with exit code 2 if the comparison has this verdict
+    #[arg(long, value_enum, requires = "watch_starts")]
+    pub(crate) fail_on: Option<FailOn>,
 }
 
 /// Arguments of `polylet rollback`.

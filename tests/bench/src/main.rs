@@ -14,6 +14,7 @@ mod measure;
 mod memory;
 mod pods;
 mod probes;
+mod recording;
 mod server;
 mod table;
 
@@ -28,6 +29,7 @@ use baseline::Baseline;
 use manifests::ManifestKind;
 use measure::Samples;
 use pods::PodDriver;
+use recording::TraceRecording;
 use server::Server;
 use table::Table;
 
@@ -67,6 +69,12 @@ struct BenchArgs {
     /// Limit of concurrent pod starts; the node's default if not set.
     #[arg(long)]
     parallel: Option<u32>,
+    /// Keeps the traces of all starts and removals in a file, and prints where their time went.
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["kubelet", "scrapes", "memory", "probes"])]
+    record: Option<PathBuf>,
+    /// Compares the traces with those that an earlier run has kept in a file.
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["kubelet", "scrapes", "memory", "probes"])]
+    against: Option<PathBuf>,
     /// Debian's own containerd (no events) instead of 2.x.
     #[arg(long)]
     debian: bool,
@@ -79,6 +87,13 @@ impl BenchArgs {
     /// Pod counts for the comparison with the kubelet.
     fn counts(&self) -> [usize; 2] {
         [self.burst, self.burst * 2]
+    }
+
+    /// The file that traces are kept in, if they are wanted.
+    fn traces(&self) -> Option<PathBuf> {
+        let compared = self.against.as_ref();
+        let beside = compared.map(|file| file.with_extension("now.jsonl"));
+        self.record.clone().or(beside)
     }
 
     fn flavour(&self) -> Flavour {
@@ -144,24 +159,42 @@ async fn run(args: &BenchArgs) -> Result<String, HarnessError> {
     .await?;
     node.wait_in_step().await?;
     let mut table = Table::new(&node.containerd.version().await?);
-    measure_all(&node, args, &mut table).await?;
+    let mut pods = PodDriver::follow(&node)?;
+    let traces = args.traces();
+    let recording = match &traces {
+        Some(file) => Some(TraceRecording::start(&node, file).await?),
+        None => None,
+    };
+    measure_all(&node, args, &mut pods, &mut table).await?;
+    if let Some(recording) = recording {
+        let file = recording.finish(&node, &mut pods).await?;
+        recording::print_top(&node, &file).await?;
+        if let Some(before) = &args.against {
+            recording::print_diff(&node, before, &file).await?;
+        }
+    }
+    drop(pods);
     node.remove()?;
     Ok(table.to_string())
 }
 
-async fn measure_all(node: &Node, args: &BenchArgs, table: &mut Table) -> Result<(), HarnessError> {
+async fn measure_all(
+    node: &Node,
+    args: &BenchArgs,
+    pods: &mut PodDriver<'_>,
+    table: &mut Table,
+) -> Result<(), HarnessError> {
     let window = Duration::from_secs(args.rest);
-    let mut pods = PodDriver::follow(node)?;
     if let Some(count) = args.probes {
-        return probes::measure(node, count, window, &mut pods, table).await;
+        return probes::measure(node, count, window, pods, table).await;
     }
     if args.calls {
-        return calls::measure(node, args.burst, &mut pods, table).await;
+        return calls::measure(node, args.burst, pods, table).await;
     }
     let floor = Baseline::new(node)?;
-    one_at_a_time(node, args.starts, &floor, &mut pods, table).await?;
-    exits(node, args.exits, &mut pods, table).await?;
-    readiness(args.exits, &mut pods, table).await?;
+    one_at_a_time(node, args.starts, &floor, pods, table).await?;
+    exits(node, args.exits, pods, table).await?;
+    readiness(args.exits, pods, table).await?;
     eprintln!("rest without pods, {} s", args.rest);
     table.rest(0, &idle::measure(node, "polylet", window).await);
 
@@ -175,7 +208,7 @@ async fn measure_all(node: &Node, args: &BenchArgs, table: &mut Table) -> Result
     table.rest(args.burst, &idle::measure(node, "polylet", window).await);
     let gone = pods.remove_many(&names).await?;
     table.burst_gone(args.burst, gone);
-    calls::measure(node, args.burst, &mut pods, table).await
+    calls::measure(node, args.burst, pods, table).await
 }
 
 /// Measures raw calls and each kind of pod in turn, so that disturbances affect all alike.

@@ -19,8 +19,12 @@ use serde_json::Value;
 pub mod collector;
 /// Comparison with the kubelet.
 pub mod kubelet_parity;
+/// Priority over other work of the machine.
+pub mod priority;
 /// Programs to upgrade to, and the commands for it.
 pub mod programs;
+/// A proxy before the runtime that delays calls.
+pub mod runtime_proxy;
 /// Servers for probes.
 pub mod servers;
 /// Named steps of a test.

@@ -24,8 +24,8 @@ mod measure;
 mod memory_hog;
 #[path = "cluster_faults/network.rs"]
 mod network;
-#[path = "cluster_faults/runtime_proxy.rs"]
-mod runtime_proxy;
+#[path = "cluster_faults/slow_runtime.rs"]
+mod slow_runtime;
 #[path = "cluster_faults/storage.rs"]
 mod storage;
 
@@ -106,7 +106,7 @@ async fn hung_runtime(run: &mut FaultRun) {
     let named = Evidence::default()
         .condition("", "default/slow-runtime")
         .event("slow-runtime", "PodSyncDelayed", "sandbox");
-    let cause = runtime_proxy::slow_calls;
+    let cause = slow_runtime::slow_calls;
     run.fault("runtime", "calls answered after 30 s", cause, named)
         .await;
 }

@@ -22,15 +22,16 @@ pub struct PathSegment {
 /// its parent, or else, as one without a parent does, of all spans.
 pub fn critical_path(nodes: &[PathNode]) -> Vec<PathSegment> {
     let tree = PathTree::new(nodes);
-    let first = nodes.iter().map(|node| node.start).min();
     let mut walk = BackwardWalk::new(nodes, &tree);
-    if let (Some(first), Some(last)) = (first, walk.last_of_all()) {
-        walk.now = walk.end(last);
-        walk.follow(last);
-        walk.spend(None, first);
-    }
-    walk.segments.reverse();
-    walk.segments
+    let last = walk.last_of_all();
+    walk.segments_until(last)
+}
+
+/// The same until the end of one of the spans: what goes on after it does not matter.
+pub(crate) fn critical_path_until(nodes: &[PathNode], end_of: usize) -> Vec<PathSegment> {
+    let tree = PathTree::new(nodes);
+    let last = nodes.get(end_of).map(|_| end_of);
+    BackwardWalk::new(nodes, &tree).segments_until(last)
 }
 
 /// The state of the walk. Time only decreases, so what ends after `now` need not be looked at again.
@@ -76,6 +77,18 @@ impl<'a> BackwardWalk<'a> {
             callers: Vec::new(),
             segments: Vec::new(),
         }
+    }
+
+    /// The segments that end with a node.
+    fn segments_until(mut self, last: Option<usize>) -> Vec<PathSegment> {
+        let first = self.nodes.iter().map(|node| node.start).min();
+        if let (Some(first), Some(last)) = (first, last) {
+            self.now = self.end(last);
+            self.follow(last);
+            self.spend(None, first);
+        }
+        self.segments.reverse();
+        self.segments
     }
 
     fn start(&self, at: usize) -> i128 {

@@ -5,6 +5,7 @@
 //! - [`TraceSummary`]: what a trace comes to, for comparisons of many.
 //! - [`TraceFilter`]: which traces are meant.
 //! - [`path_statistics()`], [`what_if`], [`slow_steps()`]: where the time of many traces went, and why one took longer.
+//! - [`attribute_differences()`]: in which attributes a trace differs from others.
 //! - [`diff`]: which steps became slower from one set of traces to another.
 //! - [`mod@format`]: traces in the formats of other tools.
 //! - [`stats`]: whether two samples differ, and by how much.
@@ -24,6 +25,7 @@ pub mod diff;
 pub mod format;
 pub mod stats;
 
+mod attribute_differences;
 mod critical_path;
 mod filter;
 mod path_statistics;
@@ -37,6 +39,7 @@ mod test_support;
 mod text;
 mod trace;
 
+pub use attribute_differences::{AttributeDifference, attribute_differences};
 pub use critical_path::{PathSegment, critical_path};
 pub use filter::TraceFilter;
 pub use path_statistics::{

@@ -14,6 +14,8 @@ use crate::trace::Trace;
 const OUTCOME: &str = "polylet.outcome";
 /// What stands for the outcome of a trace that has none.
 pub const INCOMPLETE: &str = "incomplete";
+/// The run of a container that has ended.
+const RUN: &str = "container.run";
 const CONTAINER: &str = "k8s.container.name";
 
 /// An operation of a service. Written as `service/operation`; time that no span explains as `(unattributed)`.
@@ -137,7 +139,7 @@ impl Trace {
             uid: root.attribute(POD_UID).to_owned(),
             namespace: root.attribute(POD_NAMESPACE).to_owned(),
             name: root.attribute(POD_NAME).to_owned(),
-            shape: shape(&self.spans),
+            shape: shape(&self.spans, root.end),
             outcome: root.attribute(OUTCOME).to_owned(),
             start: root.start,
             duration: Duration::from_nanos(duration),
@@ -148,8 +150,13 @@ impl Trace {
 }
 
 /// What a pod's start consisted of: its containers, and whether it ran init containers, mounted volumes, pulled
-/// images and was probed. Starts of one shape do the same work.
-pub fn shape(spans: &[SpanRecord]) -> String {
+/// images and was probed. Starts of one shape do the same work. What
+/// began after its `end` does not count, nor do containers that still ran.
+pub fn shape(spans: &[SpanRecord], end: Timestamp) -> String {
+    let spans = spans.iter().filter(|span| span.start <= end);
+    let spans: Vec<&SpanRecord> = spans
+        .filter(|span| span.name != RUN || span.end <= end)
+        .collect();
     let named = |name: &str| -> BTreeSet<&str> {
         let spans = spans.iter().filter(|span| span.name == name);
         spans.map(|span| span.attribute(CONTAINER)).collect()
@@ -160,7 +167,7 @@ pub fn shape(spans: &[SpanRecord]) -> String {
         count => format!("{count} containers"),
     };
     for (has, word) in [
-        (any("container.run"), "init"),
+        (any(RUN), "init"),
         (any("volume."), "volumes"),
         (any("cri.PullImage"), "pull"),
         (any("probe."), "probes"),
@@ -199,8 +206,9 @@ mod tests {
             span(1, "pod.start", 0, 100),
             span(2, "sync.sandbox", 10, 60),
             span(3, "sync.start", 60, 90),
-            // After the end.
-            span(4, "status.join", 95, 130),
+            // Nobody waits for what is not over at the end: a container that goes on, for one.
+            span(4, "container.run", 90, 130),
+            span(5, "volume.unmount", 120, 130),
         ];
         let summary = Trace { id: [1; 16], spans }.summary().unwrap();
         assert_eq!(summary.shape, "1 container");
@@ -214,8 +222,7 @@ mod tests {
         assert_eq!(
             steps,
             [
-                "(unattributed) 15ms",
-                "sync-coordinator/status.join 5ms",
+                "(unattributed) 20ms",
                 "sync-coordinator/sync.sandbox 50ms",
                 "sync-coordinator/sync.start 30ms",
             ]

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::critical_path::{PathSegment, critical_path};
+use crate::critical_path::{PathSegment, critical_path, critical_path_until};
 use crate::path_tree::PathNode;
 use crate::span::{SpanId, SpanRecord, TraceId, parse_span_id};
 
@@ -41,9 +41,14 @@ impl Trace {
     }
 
     /// What the end of the trace waited for; the nodes of the segments are indices of spans. A derived root explains
-    /// nothing.
+    /// nothing, but the trace ends with it: a container that has started goes on.
     pub fn critical_path(&self) -> Vec<PathSegment> {
-        let mut path = critical_path(&self.nodes());
+        let nodes = self.nodes();
+        let root = self.spans.iter().position(SpanRecord::is_derived_root);
+        let mut path = match root {
+            Some(root) => critical_path_until(&nodes, root),
+            None => critical_path(&nodes),
+        };
         for segment in &mut path {
             let span = segment.node.and_then(|at| self.spans.get(at));
             if span.is_some_and(SpanRecord::is_derived_root) {

@@ -1,6 +1,8 @@
 //! Why a trace took longer than others, as text and JSON.
 
-use polylet_trace::{SlowSteps, TimeAmongOthers, TraceSummary, VersionDifference};
+use polylet_trace::{
+    AttributeDifference, SlowSteps, TimeAmongOthers, TraceSummary, VersionDifference,
+};
 use serde_json::{Value, json};
 
 use super::text;
@@ -9,6 +11,8 @@ use super::trace_top::quantiles_json;
 
 /// Fewer others say little about what is usual.
 const FEW: usize = 10;
+/// Further attributes are counted only.
+const MAX_ATTRIBUTES: usize = 20;
 
 /// The steps of a trace that took longer than in 95 % of the others of its shape.
 pub fn slow_steps_text(trace: &TraceSummary, slow: &SlowSteps) -> String {
@@ -68,6 +72,51 @@ pub fn slow_steps_text(trace: &TraceSummary, slow: &SlowSteps) -> String {
         ));
     }
     text
+}
+
+/// The attributes in which a trace differs from most others.
+pub fn attributes_text(differences: &[AttributeDifference]) -> String {
+    if differences.is_empty() {
+        return String::new();
+    }
+    let titles = ["STEP", "ATTRIBUTE", "HERE", "OTHERS", "USUALLY", "OTHERS"];
+    let mut rows = vec![titles.map(str::to_owned).to_vec()];
+    let value = |value: &Option<String>| value.as_deref().unwrap_or("(none)").to_owned();
+    let count = |count: usize, one: &AttributeDifference| format!("{count} of {}", one.others);
+    rows.extend(differences.iter().take(MAX_ATTRIBUTES).map(|one| {
+        vec![
+            one.step.to_string(),
+            one.attribute.clone(),
+            value(&one.value),
+            count(one.others_with_value, one),
+            value(&one.usual),
+            count(one.others_with_usual, one),
+        ]
+    }));
+    let mut text = format!("\n{}", text::table(&rows));
+    if differences.len() > MAX_ATTRIBUTES {
+        text.push_str(&format!(
+            "and {} more\n",
+            differences.len() - MAX_ATTRIBUTES
+        ));
+    }
+    text
+}
+
+/// The same as JSON.
+pub fn attributes_json(differences: &[AttributeDifference]) -> Value {
+    let difference = |one: &AttributeDifference| {
+        json!({
+            "step": one.step.to_string(),
+            "attribute": one.attribute,
+            "value": one.value,
+            "othersWithValue": one.others_with_value,
+            "usual": one.usual,
+            "othersWithUsual": one.others_with_usual,
+            "others": one.others,
+        })
+    };
+    differences.iter().map(difference).collect()
 }
 
 /// The same as JSON; times in microseconds.
@@ -139,6 +188,37 @@ pleg was 0.2.0 here, 0.1.0 in most others
         assert_eq!(json["slowSteps"][0]["owner"], "runtime");
         assert_eq!(json["versions"][0]["others"], "0.1.0");
         assert_eq!(json["trace"]["name"], "web-1");
+    }
+
+    #[test]
+    fn differing_attributes_are_a_table() {
+        let difference =
+            |attribute: &str, value: Option<&str>, usual: Option<&str>| AttributeDifference {
+                step: polylet_trace::StepName {
+                    service: "s".to_owned(),
+                    operation: "sync.pull".to_owned(),
+                },
+                attribute: attribute.to_owned(),
+                value: value.map(str::to_owned),
+                others_with_value: 1,
+                usual: usual.map(str::to_owned),
+                others_with_usual: 39,
+                others: 40,
+            };
+        let both = [
+            difference("result", Some("pulled"), Some("present")),
+            difference("error", Some("no"), None),
+        ];
+        let expected = "
+STEP          ATTRIBUTE   HERE     OTHERS    USUALLY   OTHERS
+s/sync.pull   result      pulled   1 of 40   present   39 of 40
+s/sync.pull   error       no       1 of 40   (none)    39 of 40
+";
+        assert_eq!(attributes_text(&both), expected);
+        assert_eq!(attributes_text(&[]), "");
+        let many = vec![difference("x", None, Some("y")); 22];
+        assert!(attributes_text(&many).ends_with("and 2 more\n"));
+        assert_eq!(attributes_json(&both)[1]["usual"], Value::Null);
     }
 
     #[test]

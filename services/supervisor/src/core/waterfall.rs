@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use polylet_trace::{SpanRecord, Trace, critical_path, depth_first, hex};
+use polylet_trace::{SpanRecord, Trace, depth_first, hex};
 
 use super::text;
 
@@ -24,7 +24,7 @@ pub fn waterfall(trace: &Trace) -> String {
     let (spans, nodes) = (&trace.spans, trace.nodes());
     let begin = nodes.iter().map(|node| node.start).min().unwrap_or(0);
     let end = nodes.iter().map(|node| node.end).max().unwrap_or(begin);
-    let path = critical_path(&nodes);
+    let path = trace.critical_path();
     let is_on_path = |at| path.iter().any(|segment| segment.node == Some(at));
     let mut rows: Vec<[String; 6]> = Vec::new();
     for (at, depth) in depth_first(&nodes) {

@@ -125,6 +125,17 @@ impl SupervisorService for Server {
         let history = self.upgrades.history().map_err(Status::from)?;
         Ok(Response::new(upgrade::history_to_wire(&history)))
     }
+
+    async fn record_starts(
+        &self,
+        request: Request<wire::RecordStartsRequest>,
+    ) -> Result<Response<wire::RecordStartsResponse>, Status> {
+        let request = request.into_inner();
+        let starts = upgrade::starts_from_wire(request.starts)?;
+        let recorded = self.upgrades.record_starts(request.run, starts).await;
+        recorded.map_err(Status::from)?;
+        Ok(Response::new(wire::RecordStartsResponse {}))
+    }
 }
 
 /// Summaries of traces.

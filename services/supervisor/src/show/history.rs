@@ -9,6 +9,8 @@ use super::upgrade_steps::word;
 use crate::args::OutputFormat;
 use crate::client::{self, ClientError};
 use crate::core::text;
+use crate::core::upgrade::starts_after::starts_in_words;
+use crate::upgrade::starts_from_wire;
 
 /// Prints upgrades and rollbacks, the latest last.
 pub(crate) async fn show(config: &Config, output: OutputFormat) -> Result<(), ClientError> {
@@ -19,7 +21,7 @@ pub(crate) async fn show(config: &Config, output: OutputFormat) -> Result<(), Cl
         return Ok(());
     }
     let titles = [
-        "RUN", "STARTED", "KIND", "SERVICE", "FROM", "TO", "RESULT", "CAUSE",
+        "RUN", "STARTED", "KIND", "SERVICE", "FROM", "TO", "RESULT", "CAUSE", "STARTS",
     ];
     let mut rows = vec![titles.map(str::to_owned).to_vec()];
     rows.extend(upgrades.iter().map(row));
@@ -61,6 +63,7 @@ fn row(upgrade: &UpgradeRecord) -> Vec<String> {
     } else {
         &upgrade.cause
     };
+    let starts = starts_from_wire(upgrade.starts.clone()).ok();
     [
         upgrade.run.to_string(),
         client::time(upgrade.started_at.as_ref()),
@@ -70,6 +73,7 @@ fn row(upgrade: &UpgradeRecord) -> Vec<String> {
         upgrade.to_version.clone(),
         format!("{}{resumed}", result(upgrade)),
         cause.to_owned(),
+        starts.map_or_else(|| "-".to_owned(), |starts| starts_in_words(&starts)),
     ]
     .into()
 }
@@ -86,5 +90,6 @@ fn as_json(upgrade: &UpgradeRecord) -> Value {
         "step": word(upgrade.step()),
         "cause": upgrade.cause,
         "resumed": upgrade.resumed,
+        "starts": starts_from_wire(upgrade.starts.clone()).ok(),
     })
 }

@@ -7,6 +7,7 @@ pub(crate) mod history;
 pub(crate) mod logs;
 pub(crate) mod pods;
 pub(crate) mod profile;
+mod starts_after;
 pub(crate) mod status;
 pub(crate) mod trace;
 pub(crate) mod upgrade;

@@ -9,6 +9,7 @@ use polylet_wire::supervisor::v1::supervisor_service_client::SupervisorServiceCl
 use tonic::{Code, Status, Streaming};
 
 use super::follow_upgrade::FollowedRun;
+use super::starts_after::{GivenUp, StartWatch};
 use super::upgrade_steps::STEP_TIMEOUT;
 use crate::args::{OutputFormat, RollbackArgs, UpgradeArgs};
 use crate::backend::programs::file_name;
@@ -22,6 +23,7 @@ pub(crate) async fn upgrade(
     output: OutputFormat,
 ) -> Result<(), ClientError> {
     let programs = programs(&args)?;
+    let watch = StartWatch::begin(config, &args, output).await?;
     let mut run = FollowedRun::begin(config, args.timeout, output).await?;
     let mut supervisor = SupervisorServiceClient::new(client::connect(config, "supervisor")?);
     let request = wire::UpgradeRequest {
@@ -38,7 +40,33 @@ pub(crate) async fn upgrade(
             ended => break ended.map(drop),
         }
     };
-    run.end(ended).await
+    run.end(ended).await?;
+    let Some(watch) = watch else {
+        return Ok(());
+    };
+    match watch.finish().await? {
+        None => Ok(()),
+        Some(given_up) => give_up(config, args.timeout, given_up, output).await,
+    }
+}
+
+/// Rolls back what was upgraded, as pods start more slowly: an error in any case.
+async fn give_up(
+    config: &Config,
+    timeout: Duration,
+    given_up: GivenUp,
+    output: OutputFormat,
+) -> Result<(), ClientError> {
+    let GivenUp { services, reason } = given_up;
+    let request = wire::RollbackRequest {
+        services,
+        dry_run: false,
+        timeout: prost_types::Duration::try_from(timeout).ok(),
+    };
+    roll_back_services(config, request, timeout, output).await?;
+    Err(ClientError::FailedOn(format!(
+        "rolled back, as starts of pods are {reason}"
+    )))
 }
 
 /// Rolls back one service or all.
@@ -47,18 +75,27 @@ pub(crate) async fn roll_back(
     args: RollbackArgs,
     output: OutputFormat,
 ) -> Result<(), ClientError> {
-    let mut run = FollowedRun::begin(config, args.timeout, output).await?;
-    let mut supervisor = SupervisorServiceClient::new(client::connect(config, "supervisor")?);
     let request = wire::RollbackRequest {
         services: args.service.into_iter().collect(),
         dry_run: args.dry_run,
         timeout: prost_types::Duration::try_from(args.timeout).ok(),
     };
+    roll_back_services(config, request, args.timeout, output).await
+}
+
+async fn roll_back_services(
+    config: &Config,
+    request: wire::RollbackRequest,
+    timeout: Duration,
+    output: OutputFormat,
+) -> Result<(), ClientError> {
+    let mut run = FollowedRun::begin(config, timeout, output).await?;
+    let mut supervisor = SupervisorServiceClient::new(client::connect(config, "supervisor")?);
     let steps = supervisor.rollback(request).await;
     let mut steps = steps.map_err(|status| error(&status))?.into_inner();
     let mut nothing = true;
     let ended = loop {
-        match next(&mut steps, args.timeout).await {
+        match next(&mut steps, timeout).await {
             Ok(Some(step)) => run.print(step.progress.unwrap_or_default()),
             ended => break ended.map(drop),
         }

@@ -11,8 +11,12 @@ use super::log::UpgradeHistory;
 use super::{DEFAULT_TIMEOUT, UpgradeOptions};
 use crate::core::order::SUPERVISOR;
 use crate::core::upgrade::journal::{
-    SwapStage, UpgradeJournal, UpgradeKind, UpgradeOutcome, UpgradeRecord,
+    StartComparison, SwapStage, UpgradeJournal, UpgradeKind, UpgradeOutcome, UpgradeRecord,
 };
+
+/// The longest text of a recorded comparison, in characters, and the most steps.
+const MAX_TEXT: usize = 200;
+const MAX_SLOWER: usize = 50;
 
 pub(crate) fn upgrade_options(
     request: wire::UpgradeRequest,
@@ -71,6 +75,7 @@ fn record_to_wire(record: &UpgradeRecord) -> wire::UpgradeRecord {
         step: step.into(),
         cause: cause.to_owned(),
         resumed: record.resumed,
+        starts: record.starts.clone().map(starts_to_wire),
     }
 }
 
@@ -97,7 +102,42 @@ fn journal_to_wire(journal: &UpgradeJournal) -> wire::UpgradeRecord {
         step: step.into(),
         cause: journal.back.clone().unwrap_or_default(),
         resumed: journal.resumed,
+        starts: None,
     }
+}
+
+pub(crate) fn starts_to_wire(starts: StartComparison) -> wire::StartComparison {
+    let StartComparison {
+        verdict,
+        before,
+        after,
+        slower,
+    } = starts;
+    wire::StartComparison {
+        verdict,
+        before,
+        after,
+        slower,
+    }
+}
+
+/// A comparison to be recorded; its texts are bounded, as whoever sends it may be any program.
+pub(crate) fn starts_from_wire(
+    starts: Option<wire::StartComparison>,
+) -> Result<StartComparison, Status> {
+    let starts = starts.ok_or_else(|| Status::invalid_argument("no comparison"))?;
+    let bounded = |text: String| text.chars().take(MAX_TEXT).collect();
+    Ok(StartComparison {
+        verdict: bounded(starts.verdict),
+        before: starts.before,
+        after: starts.after,
+        slower: starts
+            .slower
+            .into_iter()
+            .take(MAX_SLOWER)
+            .map(bounded)
+            .collect(),
+    })
 }
 
 fn kind_to_wire(kind: UpgradeKind) -> wire::UpgradeKind {

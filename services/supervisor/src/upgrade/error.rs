@@ -28,6 +28,14 @@ pub(crate) enum UpgradeError {
     History(#[source] std::sync::Arc<StateFileError>),
     #[error("the beginning cannot be recorded")]
     Record(#[source] StateFileError),
+    #[error("the starts after upgrade {run} cannot be recorded")]
+    RecordStarts {
+        run: u64,
+        #[source]
+        source: StateFileError,
+    },
+    #[error("there was no upgrade {run}")]
+    NoRun { run: u64 },
     #[error(transparent)]
     Describe(#[from] DescribeError),
     #[error(transparent)]
@@ -74,6 +82,7 @@ impl From<UpgradeError> for Status {
             | UpgradeError::NoService
             | UpgradeError::RelativePath { .. }
             | UpgradeError::Timeout => Status::invalid_argument(text),
+            UpgradeError::NoRun { .. } => Status::not_found(text),
             _ => Status::failed_precondition(text),
         }
     }

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use polylet_kit::state_file::{StateFile, StateFileError};
 use serde::{Deserialize, Serialize};
 
-use crate::core::upgrade::journal::{UpgradeJournal, UpgradeRecord};
+use crate::core::upgrade::journal::{StartComparison, UpgradeJournal, UpgradeRecord};
 
 /// Version of the file's format.
 pub(crate) const VERSION: u32 = 1;
@@ -76,6 +76,30 @@ impl UpgradeLog {
             history.records.drain(..excess);
         })
         .await
+    }
+
+    /// Adds how pods have started since a run; `false` if there was none of this number.
+    pub(crate) async fn record_starts(
+        &self,
+        run: u64,
+        starts: StartComparison,
+    ) -> Result<bool, StateFileError> {
+        let of_run = |record: &&mut UpgradeRecord| record.run == run;
+        if !self
+            .history()
+            .records
+            .iter()
+            .any(|record| record.run == run)
+        {
+            return Ok(false);
+        }
+        self.update(|history| {
+            for record in history.records.iter_mut().filter(of_run) {
+                record.starts = Some(starts.clone());
+            }
+        })
+        .await?;
+        Ok(true)
     }
 
     async fn update(&self, change: impl FnOnce(&mut UpgradeHistory)) -> Result<(), StateFileError> {

@@ -27,7 +27,9 @@ use polylet_wire::supervisor::v1::UpgradeProgress;
 use tokio::sync::OwnedMutexGuard;
 use tonic::Status;
 
-pub(crate) use convert::{history_to_wire, rollback_options, upgrade_options};
+pub(crate) use convert::{
+    history_to_wire, rollback_options, starts_from_wire, starts_to_wire, upgrade_options,
+};
 pub(crate) use error::UpgradeError;
 
 use self::driver::UpgradeDriver;
@@ -40,7 +42,9 @@ use crate::backend::programs::ProgramStore;
 use crate::backend::{Backend, BackendError};
 use crate::core::order::SUPERVISOR;
 use crate::core::upgrade::in_step::excused_edges;
-use crate::core::upgrade::journal::{ProgramSwap, SwapStage, UpgradeJournal, UpgradeKind};
+use crate::core::upgrade::journal::{
+    ProgramSwap, StartComparison, SwapStage, UpgradeJournal, UpgradeKind,
+};
 use crate::handover::set_alarm;
 
 /// How long a new process may take to be in step, unless the caller says.
@@ -130,6 +134,19 @@ impl Upgrades {
     /// The journal and the records.
     pub(crate) fn history(&self) -> Result<UpgradeHistory, UpgradeError> {
         Ok(self.log()?.history())
+    }
+
+    /// Adds to the history how pods have started since a run.
+    pub(crate) async fn record_starts(
+        &self,
+        run: u64,
+        starts: StartComparison,
+    ) -> Result<(), UpgradeError> {
+        let recorded = self.log()?.record_starts(run, starts).await;
+        match recorded.map_err(|source| UpgradeError::RecordStarts { run, source })? {
+            true => Ok(()),
+            false => Err(UpgradeError::NoRun { run }),
+        }
     }
 
     /// Upgrades services to programs in files, callees first.

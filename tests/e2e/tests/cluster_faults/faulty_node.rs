@@ -3,9 +3,10 @@
 use std::any::Any;
 use std::cell::RefCell;
 use std::collections::BTreeSet;
-use std::path::Path;
 use std::time::{Duration, Instant};
 
+use polylet_e2e::priority::prefer_pods;
+use polylet_e2e::runtime_proxy::RuntimeProxy;
 use polylet_e2e::watch::Watch;
 use polylet_e2e::{RUNS, cluster, ok, pod};
 use polylet_harness::cluster::{is_ready, pod_path};
@@ -16,7 +17,7 @@ use crate::evidence::Evidence;
 use crate::healthy_pods::{HealthyPods, is_healthy_pod};
 use crate::measure::{self, Measured, PRESSURE_LIMIT, START_FACTOR};
 use crate::network::{self, SilentResolver};
-use crate::runtime_proxy::RuntimeProxy;
+use crate::slow_runtime;
 
 /// The pods of the default namespace.
 pub(crate) const PODS: &str = "/api/v1/namespaces/default/pods";
@@ -71,7 +72,8 @@ impl FaultyNode {
         let prepared = Node::prepare(options, &|line| eprintln!("{line}")).await;
         let mut node = ok(prepared);
         network::install_cni_plugin(&node);
-        let proxy = RuntimeProxy::start(&socket, &node.containerd.endpoint());
+        let proxy =
+            RuntimeProxy::start(&socket, &node.containerd.endpoint(), &slow_runtime::delay());
         prefer_pods(&node);
         ok(node.up().await);
         ok(cluster.wait_node_ready("node").await);
@@ -234,20 +236,6 @@ impl FaultyNode {
         ok(self.node.remove());
         ok(self.cluster.remove());
         println!("removed within {:?}", started.elapsed());
-    }
-}
-
-/// Prefers the containers of a node to other work of the machine, such as builds: without it all of them
-/// have the share of one process, whatever the priority of this one.
-fn prefer_pods(node: &Node) {
-    let cgroup = node.cgroup().trim_start_matches('/');
-    let root = Path::new("/sys/fs/cgroup");
-    for (file, shares) in [
-        (root.join("cpu").join(cgroup).join("cpu.shares"), "16384"),
-        (root.join(cgroup).join("cpu.weight"), "1600"),
-    ] {
-        // Of cgroup v1 or v2; the test passes on an idle machine without it.
-        let _ = std::fs::write(file, shares);
     }
 }
 

@@ -10,6 +10,7 @@ mod scaled;
 mod services;
 mod state_files;
 mod text;
+mod traces;
 mod volumes;
 
 use crate::Target;
@@ -27,6 +28,7 @@ pub const TARGETS: &[Target] = &[
     target("log", 32 << 10, logs::log),
     target("machine", 16 << 10, machine::machine),
     target("text", 8 << 10, text::text),
+    target("trace_file", 16 << 10, traces::trace_file),
     target("state_file", 16 << 10, state_files::state_file),
     target("coordinator", 16 << 10, services::coordinator::run),
     target("status_reporter", 16 << 10, services::status_reporter::run),

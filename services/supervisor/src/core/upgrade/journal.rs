@@ -102,6 +102,7 @@ impl UpgradeJournal {
             finished_at: now,
             outcome,
             resumed: self.resumed,
+            starts: None,
         }
     }
 }
@@ -146,6 +147,23 @@ pub struct UpgradeRecord {
     pub outcome: UpgradeOutcome,
     /// The supervisor was restarted meanwhile.
     pub resumed: bool,
+    /// How pods have started since, if somebody has compared that.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub starts: Option<StartComparison>,
+}
+
+/// Starts of pods after an upgrade, compared with those before it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct StartComparison {
+    /// `slower`, `faster`, `same`, `unclear` or `too few`.
+    pub verdict: String,
+    /// How many starts before were compared.
+    pub before: u32,
+    /// How many starts after were compared.
+    pub after: u32,
+    /// What became slower, with its shift.
+    pub slower: Vec<String>,
 }
 
 /// The version that a rollback of a service brings back: the one before the upgrade to the active version.
@@ -199,6 +217,7 @@ mod tests {
             finished_at: Timestamp::UNIX_EPOCH,
             outcome: UpgradeOutcome::Done,
             resumed: false,
+            starts: None,
         }
     }
 

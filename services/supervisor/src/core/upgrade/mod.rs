@@ -7,3 +7,4 @@ pub mod journal;
 pub mod next;
 pub mod own;
 pub mod program;
+pub mod starts_after;

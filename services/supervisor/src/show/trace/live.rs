@@ -24,7 +24,7 @@ const RECONNECT_DELAY: Duration = Duration::from_millis(250);
 const MAX_SEEN: usize = 256;
 
 /// The traces that a filter selects, as they end.
-pub(super) struct LiveTraces<'a> {
+pub(in crate::show) struct LiveTraces<'a> {
     config: &'a Config,
     filter: TraceFilter,
     stream: Streaming<wire::GetTracesResponse>,
@@ -35,7 +35,7 @@ pub(super) struct LiveTraces<'a> {
 
 impl<'a> LiveTraces<'a> {
     /// Begins with the next trace that ends, unless the filter has a beginning.
-    pub(super) async fn start(
+    pub(in crate::show) async fn start(
         config: &'a Config,
         filter: TraceFilter,
     ) -> Result<LiveTraces<'a>, ClientError> {
@@ -49,7 +49,9 @@ impl<'a> LiveTraces<'a> {
     }
 
     /// The next trace, with its spans unless they were dropped. Survives a restart of the supervisor's program.
-    pub(super) async fn next(&mut self) -> Result<(TraceSummary, Option<Trace>), ClientError> {
+    pub(in crate::show) async fn next(
+        &mut self,
+    ) -> Result<(TraceSummary, Option<Trace>), ClientError> {
         loop {
             // An end and an error mean the same: the process stops, or its program is replaced.
             let Ok(Some(response)) = self.stream.message().await else {

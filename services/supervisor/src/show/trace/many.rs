@@ -1,7 +1,10 @@
 //! `polylet trace list`, `top` and `why`.
 
 use jiff::Timestamp;
-use polylet_trace::{TraceFilter, path_statistics, slow_steps, what_if};
+use polylet_trace::{
+    AttributeDifference, TraceFilter, TraceSummary, attribute_differences, hex, path_statistics,
+    slow_steps, what_if,
+};
 use serde_json::{Value, json};
 
 use super::print;
@@ -11,7 +14,7 @@ use crate::args::trace::{GroupBy, TopArgs, WhyArgs};
 use crate::client::ClientError;
 use crate::core::trace_list::{summary_as_json, trace_list};
 use crate::core::trace_top::{path_statistics_json, path_statistics_text};
-use crate::core::trace_why::{slow_steps_json, slow_steps_text};
+use crate::core::trace_why::{attributes_json, attributes_text, slow_steps_json, slow_steps_text};
 use crate::show;
 
 /// Prints traces, the latest last.
@@ -69,7 +72,7 @@ pub(super) async fn top(
     Ok(())
 }
 
-/// Prints which steps of a trace took longer than in others of its root and shape.
+/// Prints which steps of a trace took longer than in others of its root and shape, and in which attributes it differs.
 pub(super) async fn why(
     source: &TraceInput<'_>,
     args: &WhyArgs,
@@ -82,9 +85,37 @@ pub(super) async fn why(
         ..args.select.filter.filter()
     };
     let slow = slow_steps(&trace, &source.summaries(&filter).await?);
+    let differences = differences(source, &trace, &filter).await?;
     match output {
-        OutputFormat::Json => show::json(&slow_steps_json(&trace, &slow)),
-        OutputFormat::Text => print(&slow_steps_text(&trace, &slow)),
+        OutputFormat::Json => {
+            let mut shown = slow_steps_json(&trace, &slow);
+            if let Some(fields) = shown.as_object_mut() {
+                fields.insert("attributes".to_owned(), attributes_json(&differences));
+            }
+            show::json(&shown);
+        }
+        OutputFormat::Text => {
+            print(&slow_steps_text(&trace, &slow));
+            print(&attributes_text(&differences));
+        }
     }
     Ok(())
+}
+
+/// The attributes in which a trace differs from those that a filter selects, as far as their spans are known.
+async fn differences(
+    source: &TraceInput<'_>,
+    trace: &TraceSummary,
+    filter: &TraceFilter,
+) -> Result<Vec<AttributeDifference>, ClientError> {
+    let spans = async {
+        let (trace, _) = source.find(&hex(&trace.id)).await?;
+        let (others, _) = source.traces(filter).await?;
+        Ok(attribute_differences(&trace, &others))
+    };
+    match spans.await {
+        // They were dropped; the summaries remain.
+        Err(ClientError::NotFound(_)) => Ok(Vec::new()),
+        found => found,
+    }
 }

@@ -15,7 +15,8 @@ use polylet_kit::Config;
 use crate::args::OutputFormat;
 use crate::args::trace::{FileArgs, TraceArgs, TraceCommand};
 use crate::client::ClientError;
-use source::TraceInput;
+pub(super) use live::LiveTraces;
+pub(super) use source::TraceInput;
 
 /// Runs `polylet trace`.
 pub(crate) async fn run(
@@ -68,7 +69,7 @@ fn print(text: &str) {
 }
 
 /// The same text without control characters but line breaks.
-fn printable(text: &str) -> String {
+pub(super) fn printable(text: &str) -> String {
     let shown = |c: char| match c {
         '\n' => c,
         c if c.is_control() => '\u{fffd}',

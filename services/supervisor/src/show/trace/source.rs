@@ -21,7 +21,7 @@ use crate::traces::{convert, summary_convert};
 const NEXT_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Where traces come from.
-pub(super) enum TraceInput<'a> {
+pub(in crate::show) enum TraceInput<'a> {
     /// This node's supervisor.
     Node(&'a Config),
     /// Files that were recorded or exported.
@@ -34,7 +34,7 @@ pub(super) enum TraceInput<'a> {
 }
 
 /// Lines that could not be read.
-pub(super) struct InvalidLines {
+pub(in crate::show) struct InvalidLines {
     first: String,
     others: usize,
 }
@@ -55,7 +55,10 @@ impl InvalidLines {
 
 impl<'a> TraceInput<'a> {
     /// The files, or this node if there are none.
-    pub(super) fn open(config: &'a Config, files: &[PathBuf]) -> Result<Self, ClientError> {
+    pub(in crate::show) fn open(
+        config: &'a Config,
+        files: &[PathBuf],
+    ) -> Result<Self, ClientError> {
         if files.is_empty() {
             return Ok(TraceInput::Node(config));
         }
@@ -98,7 +101,7 @@ impl<'a> TraceInput<'a> {
     }
 
     /// The summaries that a filter selects, in the order of the traces' ends.
-    pub(super) async fn summaries(
+    pub(in crate::show) async fn summaries(
         &self,
         filter: &TraceFilter,
     ) -> Result<Vec<TraceSummary>, ClientError> {

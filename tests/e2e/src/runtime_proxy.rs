@@ -1,4 +1,4 @@
-//! A proxy before the runtime that delays all calls for some pods by 30 seconds.
+//! A proxy before the runtime that delays some calls.
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -10,8 +10,8 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use http_body_util::{BodyExt, Full};
-use polylet_e2e::{RUNS, ok};
-use serde_json::json;
+use polylet_harness::{Node, NodeOptions, guard};
+use serde_json::Value;
 use tokio::net::UnixListener;
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
@@ -22,15 +22,13 @@ use tonic::codegen::http::{Request, Response};
 use tonic::server::NamedService;
 use tonic::transport::Channel;
 
-use crate::faulty_node::{FaultyNode, bound};
+use crate::ok;
 
-/// Calls whose message contains this name are delayed.
-const SLOW: &[u8] = b"slow-runtime";
-/// The delay.
-const DELAY: Duration = Duration::from_secs(30);
+/// How long a call is delayed, by its path and its message.
+pub type CallDelay = Arc<dyn Fn(&str, &[u8]) -> Duration + Send + Sync>;
 
 /// The proxy; stopped on drop.
-pub(crate) struct RuntimeProxy {
+pub struct RuntimeProxy {
     serve: JoinHandle<()>,
     over: Arc<Notify>,
 }
@@ -41,53 +39,87 @@ impl Drop for RuntimeProxy {
     }
 }
 
-/// Ends the delay of calls in progress on drop.
-pub(crate) struct SlowCalls(Arc<Notify>);
-
-impl Drop for SlowCalls {
-    fn drop(&mut self) {
-        self.0.notify_waiters();
-    }
-}
-
-/// A pod whose start and whose probe are calls that take half a minute.
-pub(crate) async fn slow_calls(node: &FaultyNode) -> SlowCalls {
-    let probe = json!({ "exec": { "command": ["echo", "slow-runtime"] },
-        "periodSeconds": 1, "timeoutSeconds": 2 });
-    let more = json!({ "container": { "readinessProbe": probe } });
-    node.create(&bound("slow-runtime", RUNS, &more)).await;
-    SlowCalls(Arc::clone(&node.proxy.over))
-}
-
 impl RuntimeProxy {
     /// Listens on `socket` and forwards to `endpoint`.
-    pub(crate) fn start(socket: &Path, endpoint: &str) -> Self {
+    ///
+    /// # Panics
+    /// When it cannot listen.
+    pub fn start(socket: &Path, endpoint: &str, delay: &CallDelay) -> Self {
         let runtime = Path::new(endpoint.trim_start_matches("unix://"));
         let channel = ok(polylet_harness::cri::channel(runtime));
         let over = Arc::new(Notify::new());
         let listener = UnixListenerStream::new(ok(UnixListener::bind(socket)));
+        let forwarding = Forwarding {
+            channel,
+            delay: Arc::clone(delay),
+            over: Arc::clone(&over),
+        };
         let serve = tonic::transport::Server::builder()
             .add_service(ForwardedService {
-                channel: channel.clone(),
-                over: Arc::clone(&over),
+                forwarding: forwarding.clone(),
                 service: PhantomData::<RuntimeService>,
             })
             .add_service(ForwardedService {
-                channel,
-                over: Arc::clone(&over),
+                forwarding,
                 service: PhantomData::<ImageService>,
             })
             .serve_with_incoming(listener);
         let serve = tokio::spawn(async move { ok(serve.await) });
         Self { serve, over }
     }
+
+    /// What ends the delay of calls in progress when it is notified.
+    pub fn over(&self) -> Arc<Notify> {
+        Arc::clone(&self.over)
+    }
+}
+
+/// A node whose runtime is behind a proxy.
+pub struct ProxiedNode {
+    /// The node.
+    pub node: Node,
+    _proxy: RuntimeProxy,
+    _sockets: tempfile::TempDir,
+}
+
+impl ProxiedNode {
+    /// Starts a node with options.
+    ///
+    /// # Panics
+    /// When it does not start.
+    pub async fn start(mut options: NodeOptions, delay: &CallDelay) -> ProxiedNode {
+        guard::on_signals();
+        let sockets = ok(tempfile::tempdir());
+        let socket = sockets.path().join("runtime.sock");
+        options.kubelet = match options.kubelet {
+            Value::Null => Value::Object(serde_json::Map::new()),
+            fields => fields,
+        };
+        options.kubelet["containerRuntimeEndpoint"] = format!("unix://{}", socket.display()).into();
+        let mut node = ok(Node::prepare(options, &|line| eprintln!("{line}")).await);
+        let proxy = RuntimeProxy::start(&socket, &node.containerd.endpoint(), delay);
+        ok(node.up().await);
+        ok(node.wait_in_step().await);
+        ProxiedNode {
+            node,
+            _proxy: proxy,
+            _sockets: sockets,
+        }
+    }
+}
+
+/// What calls are forwarded with.
+#[derive(Clone)]
+struct Forwarding {
+    channel: Channel,
+    delay: CallDelay,
+    over: Arc<Notify>,
 }
 
 /// Forwards the calls of one of CRI's services.
 #[derive(Clone)]
 struct ForwardedService<S> {
-    channel: Channel,
-    over: Arc<Notify>,
+    forwarding: Forwarding,
     service: PhantomData<S>,
 }
 
@@ -117,18 +149,13 @@ impl<S> Service<Request<Body>> for ForwardedService<S> {
     }
 
     fn call(&mut self, request: Request<Body>) -> Forwarded {
-        Box::pin(forward(
-            self.channel.clone(),
-            Arc::clone(&self.over),
-            request,
-        ))
+        Box::pin(forward(self.forwarding.clone(), request))
     }
 }
 
 /// Each call has one request message; responses are streamed.
 async fn forward(
-    mut channel: Channel,
-    over: Arc<Notify>,
+    forwarding: Forwarding,
     request: Request<Body>,
 ) -> Result<Response<Body>, Infallible> {
     let (head, body) = request.into_parts();
@@ -136,9 +163,15 @@ async fn forward(
         Ok(body) => body.to_bytes(),
         Err(status) => return Ok(status.into_http()),
     };
-    if bytes.windows(SLOW.len()).any(|part| part == SLOW) {
+    let Forwarding {
+        mut channel,
+        delay,
+        over,
+    } = forwarding;
+    let delay = delay(head.uri.path(), &bytes);
+    if !delay.is_zero() {
         tokio::select! {
-            () = tokio::time::sleep(DELAY) => {}
+            () = tokio::time::sleep(delay) => {}
             () = over.notified() => {}
         }
     }
