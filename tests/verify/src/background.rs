@@ -19,10 +19,10 @@ const LIMIT: Duration = Duration::from_secs(60 * 60);
 pub(crate) struct Background {
     name: &'static str,
     output: File,
-    ended: JoinHandle<std::io::Result<Ended>>,
+    ended: JoinHandle<std::io::Result<CommandEnd>>,
 }
 
-struct Ended {
+struct CommandEnd {
     /// None if it was stopped for the time that it took.
     status: Option<ExitStatus>,
     took: Duration,
@@ -44,7 +44,7 @@ impl Background {
         let begun = Instant::now();
         let ended = tokio::spawn(async move {
             let status = tokio::time::timeout(LIMIT, child.wait()).await;
-            Ok(Ended {
+            Ok(CommandEnd {
                 status: status.ok().transpose()?,
                 took: begun.elapsed(),
             })

@@ -32,12 +32,12 @@ struct Instance {
 
 struct Directory {
     followers: usize,
-    changes: watch::Sender<Change>,
+    changes: watch::Sender<DirectoryChange>,
 }
 
 /// The last change of a directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Change {
+pub(super) enum DirectoryChange {
     /// A file of it was written, or appeared.
     Written,
     /// It can no longer be watched.
@@ -48,7 +48,7 @@ pub(super) enum Change {
 pub(super) struct DirectoryWatch {
     watcher: LogWatcher,
     descriptor: WatchDescriptor,
-    changes: watch::Receiver<Change>,
+    changes: watch::Receiver<DirectoryChange>,
 }
 
 impl DirectoryWatch {
@@ -58,8 +58,8 @@ impl DirectoryWatch {
             return Ok(false);
         }
         match *self.changes.borrow_and_update() {
-            Change::Written => Ok(true),
-            Change::Failed(kind) => Err(kind.into()),
+            DirectoryChange::Written => Ok(true),
+            DirectoryChange::Failed(kind) => Err(kind.into()),
         }
     }
 }
@@ -123,7 +123,7 @@ impl WatcherState {
         &mut self,
         added: io::Result<WatchDescriptor>,
         removals: u64,
-    ) -> io::Result<Option<(WatchDescriptor, watch::Receiver<Change>)>> {
+    ) -> io::Result<Option<(WatchDescriptor, watch::Receiver<DirectoryChange>)>> {
         let is_same = self.removals == removals;
         let Some(instance) = &mut self.instance else {
             return added.map(|_| None);
@@ -170,7 +170,9 @@ impl WatcherState {
         self.removals += 1;
         let ended = self.instance.take().into_iter();
         for directory in ended.flat_map(|it| it.directories.into_values()) {
-            directory.changes.send_replace(Change::Failed(failed));
+            directory
+                .changes
+                .send_replace(DirectoryChange::Failed(failed));
         }
     }
 
@@ -180,13 +182,13 @@ impl WatcherState {
         };
         if event.mask.contains(EventMask::Q_OVERFLOW) {
             for directory in instance.directories.values() {
-                directory.changes.send_replace(Change::Written);
+                directory.changes.send_replace(DirectoryChange::Written);
             }
         } else if event.mask.contains(EventMask::IGNORED) {
             // The directory is gone: its followers read what they have open, and end.
             instance.directories.remove(&event.wd);
         } else if let Some(directory) = instance.directories.get(&event.wd) {
-            directory.changes.send_replace(Change::Written);
+            directory.changes.send_replace(DirectoryChange::Written);
         }
     }
 }
@@ -204,11 +206,11 @@ impl Instance {
         })
     }
 
-    fn subscribe(&mut self, descriptor: &WatchDescriptor) -> watch::Receiver<Change> {
+    fn subscribe(&mut self, descriptor: &WatchDescriptor) -> watch::Receiver<DirectoryChange> {
         let directory = self.directories.entry(descriptor.clone());
         let directory = directory.or_insert_with(|| Directory {
             followers: 0,
-            changes: watch::Sender::new(Change::Written),
+            changes: watch::Sender::new(DirectoryChange::Written),
         });
         directory.followers += 1;
         directory.changes.subscribe()
