@@ -76,6 +76,8 @@ impl EventLoop {
                     self.handle_pending_inputs();
                     self.reconcile();
                 }
+                // Calls and other tasks first.
+                () = tokio::task::yield_now(), if !self.state.is_reconciled() => self.reconcile(),
                 () = self.writer.wait() => {}
                 patched = wait(&mut self.api_writer) => {
                     if let Some((uid, status)) = patched {
@@ -169,7 +171,7 @@ impl EventLoop {
         }
     }
 
-    /// Recomputes the statuses of changed pods; publishes and reports what is new.
+    /// Recomputes the statuses of some changed pods; publishes and reports what is new.
     fn reconcile(&mut self) {
         let (ctx, traces, api_writer) = (&self.ctx, &mut self.traces, &mut self.api_writer);
         let counts = &mut self.counts;
@@ -177,7 +179,7 @@ impl EventLoop {
             let found = address::node_address(ctx.config());
             found.iter().map(ToString::to_string).collect()
         };
-        let mut unsaved = self.state.reconcile_with(host_ips, |uid, change| {
+        let mut unsaved = self.state.reconcile_some(host_ips, |uid, change| {
             let cause = traces.drain(uid);
             match change {
                 StatusChange::Updated {
@@ -212,9 +214,9 @@ impl EventLoop {
             }
         });
         if let Some(api_writer) = api_writer {
-            api_writer.set_pods_synced(self.state.has_synced());
+            api_writer.set_pods_synced(self.state.has_published());
         }
-        if self.state.has_synced() {
+        if self.state.has_published() {
             unsaved |= traces.mark_synced(|| self.state.statuses());
         }
         if unsaved {

@@ -1,6 +1,6 @@
 //! The state of the event loop: converts inputs to facts, and statuses to what is served.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::PodStatus;
@@ -21,10 +21,16 @@ use crate::core::status_manager::StatusManager;
 use crate::input::Input;
 use crate::status_store::StatusStore;
 
+/// Statuses that are computed before the calls of others have their turn: after a start, all pods are due.
+const MAX_RECONCILED: usize = 8;
+
 /// Owns the status manager and the store that its statuses are served from.
 pub struct State {
     manager: StatusManager,
     store: StatusStore,
+    /// Pods to reconcile. More are added when it is empty, so that none waits for others that change all
+    /// the time.
+    due: VecDeque<String>,
 }
 
 impl State {
@@ -33,6 +39,7 @@ impl State {
         State {
             manager: StatusManager::new(restored),
             store,
+            due: VecDeque::new(),
         }
     }
 
@@ -166,22 +173,32 @@ impl State {
 
     /// Recomputes the statuses of changed pods and publishes them. Whether the statuses to be
     /// persisted have changed. `host_ips` is called while the Node has not named its addresses.
-    pub fn reconcile(&mut self, host_ips: impl FnOnce() -> Vec<String>) -> bool {
-        self.reconcile_with(host_ips, |_, _| Cause::default())
+    pub fn reconcile(&mut self, host_ips: impl Fn() -> Vec<String>) -> bool {
+        let mut unsaved = false;
+        loop {
+            unsaved |= self.reconcile_some(&host_ips, |_, _| Cause::default());
+            if self.is_reconciled() {
+                return unsaved;
+            }
+        }
     }
 
-    /// The same; `on_change` gives the cause that a change is published with.
-    pub(crate) fn reconcile_with(
+    /// The same for a few pods; `on_change` gives the cause that a change is published with.
+    pub(crate) fn reconcile_some(
         &mut self,
         host_ips: impl FnOnce() -> Vec<String>,
         mut on_change: impl FnMut(&str, &StatusChange) -> Cause,
     ) -> bool {
         let mut unsaved = false;
-        let dirty = self.manager.take_dirty();
-        if !dirty.is_empty() && self.manager.facts.host_ips().is_empty() {
+        self.add_due();
+        if !self.due.is_empty() && self.manager.facts.host_ips().is_empty() {
             self.manager.facts.set_host_ips(host_ips());
         }
-        for uid in dirty {
+        for _ in 0..MAX_RECONCILED {
+            self.add_due();
+            let Some(uid) = self.due.pop_front() else {
+                break;
+            };
             let change = self.manager.reconcile(&uid);
             let cause = on_change(&uid, &change);
             match change {
@@ -199,16 +216,33 @@ impl State {
                 }
             }
         }
-        if self.has_synced() && !self.store.has_synced() {
+        self.add_due();
+        if self.is_reconciled() && self.has_synced() && !self.has_published() {
             self.store.mark_synced();
             unsaved |= self.manager.drop_restored();
         }
         unsaved
     }
 
+    fn add_due(&mut self) {
+        if self.due.is_empty() {
+            self.due.extend(self.manager.take_dirty());
+        }
+    }
+
+    /// Whether the statuses are those of all facts so far.
+    pub(crate) fn is_reconciled(&self) -> bool {
+        self.due.is_empty()
+    }
+
     /// Whether all streams have synced in this process instance.
     pub(crate) fn has_synced(&self) -> bool {
         self.manager.facts.has_synced()
+    }
+
+    /// Whether every pod's status was published once all streams had synced.
+    pub(crate) fn has_published(&self) -> bool {
+        self.store.has_synced()
     }
 
     /// Streams that have not synced yet, for error messages.
@@ -222,5 +256,81 @@ impl State {
     /// The last status of every pod, to be persisted.
     pub fn statuses(&self) -> BTreeMap<String, Arc<PodStatus>> {
         self.manager.statuses()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use polylet_watch::Store;
+
+    use super::*;
+
+    const PODS: usize = 3 * MAX_RECONCILED;
+
+    fn uid(number: usize) -> String {
+        format!("u{number:02}")
+    }
+
+    fn pod(number: usize) -> Input {
+        let manifest = format!(
+            r#"{{"metadata":{{"name":"p{number}","namespace":"n","uid":"{}"}},"spec":{{"containers":[{{"name":"a"}}]}}}}"#,
+            uid(number)
+        );
+        let pod = Pod {
+            manifest: manifest.into_bytes().into(),
+            ..Pod::default()
+        };
+        Input::Pod(PodSource::File, Update::Upsert(uid(number), pod))
+    }
+
+    fn progress(number: usize) -> Input {
+        let sync = PodSync::default();
+        Input::Sync(Box::new(Update::Upsert(uid(number), sync)))
+    }
+
+    fn synced() -> [Input; 7] {
+        [
+            Input::Pod(PodSource::File, Update::Synced),
+            Input::Pod(PodSource::Http, Update::Synced),
+            Input::Pod(PodSource::Api, Update::Synced),
+            Input::Sync(Box::new(Update::Synced)),
+            Input::RuntimeState(Update::Synced),
+            Input::Probe(Update::Synced),
+            Input::Runtime(Value::Current(Default::default())),
+        ]
+    }
+
+    fn reconcile_some(state: &mut State) -> Vec<String> {
+        let mut published = Vec::new();
+        state.reconcile_some(Vec::new, |uid, _| {
+            published.push(uid.to_owned());
+            Cause::default()
+        });
+        published
+    }
+
+    #[test]
+    fn pods_are_reconciled_a_few_at_a_time_and_each_in_its_turn() {
+        let store = StatusStore::new(Store::new("i"));
+        let mut state = State::new(BTreeMap::new(), store.clone());
+        (0..PODS).for_each(|number| state.handle_input(pod(number)));
+        (0..PODS).for_each(|number| state.handle_input(progress(number)));
+        synced()
+            .into_iter()
+            .for_each(|input| state.handle_input(input));
+        let mut reconciled = Vec::new();
+        while reconciled.len() < PODS {
+            assert!(!store.has_synced(), "after {} pods", reconciled.len());
+            // The first pods change all the time.
+            (0..MAX_RECONCILED).for_each(|number| state.handle_input(progress(number)));
+            let some = reconcile_some(&mut state);
+            assert_eq!(some.len(), MAX_RECONCILED);
+            reconciled.extend(some);
+        }
+        assert_eq!(reconciled, (0..PODS).map(uid).collect::<Vec<_>>());
+        assert!(!state.is_reconciled() && !store.has_synced());
+        state.reconcile(Vec::new);
+        assert!(state.is_reconciled() && state.has_published());
+        assert_eq!(store.watched().snapshot().len(), PODS);
     }
 }

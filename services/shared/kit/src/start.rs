@@ -24,13 +24,15 @@ use crate::sampling::TraceSampler;
 use crate::telemetry::{self, Telemetry};
 use crate::{
     BoxError, Exit, Notices, Service, ServiceDescriptor, listener, lock, notify, peer_checks,
-    profile, report, serve, stale_files, status_line, subprocess,
+    profile, report, serve, stale_files, state_file, status_line, subprocess,
 };
 
 /// How long to wait for responses after the drain.
 const CLOSE_TIMEOUT: Duration = Duration::from_millis(50);
 /// How long connections have to write the last responses, and to read a request that has just arrived.
 const WRITE_TIME: Duration = Duration::from_millis(3);
+/// How long to wait for state that is being written.
+const STATE_TIMEOUT: Duration = Duration::from_millis(100);
 /// How long to wait for the last spans.
 const FLUSH_TIMEOUT: Duration = Duration::from_millis(500);
 
@@ -200,9 +202,23 @@ where
         failed,
     });
     let ended = runtime.block_on(run(ctx, build, listener, &mut lock, failures, &telemetry));
+    // What the tasks hold takes the kernel long to close: inotify instances about 10 ms each.
+    if let Ok(Ended::Finished) = ended
+        && state_file::close(STATE_TIMEOUT)
+    {
+        drop(lock.take());
+    }
     // Blocking operations may hang on a dead mount; the process must end anyway.
     runtime.shutdown_timeout(Duration::from_millis(100));
-    ended
+    ended.map(drop)
+}
+
+/// How a service that did not fail has ended.
+enum Ended {
+    /// Nothing is in progress.
+    Finished,
+    /// Some work was not finished in time, or never began.
+    Unfinished,
 }
 
 async fn run<B, F>(
@@ -212,7 +228,7 @@ async fn run<B, F>(
     lock: &mut Option<lock::Lock>,
     mut failures: mpsc::UnboundedReceiver<String>,
     telemetry: &Telemetry,
-) -> Result<(), StartError>
+) -> Result<Ended, StartError>
 where
     B: FnOnce(Ctx) -> F,
     F: Future<Output = Result<Service, BoxError>>,
@@ -226,8 +242,8 @@ where
     let service = tokio::select! {
         built = build(ctx.clone()) => built.map_err(StartError::Build)?,
         Some(failure) = failures.recv() => return Err(StartError::Task(failure)),
-        _ = terminate.recv() => return Ok(()),
-        _ = interrupt.recv() => return Ok(()),
+        _ = terminate.recv() => return Ok(Ended::Unfinished),
+        _ = interrupt.recv() => return Ok(Ended::Unfinished),
     };
     let mut routes = service.routes;
     let health = Health::new(routes.names());
@@ -250,9 +266,9 @@ where
     let watchdog = tokio::task::spawn_local(notify::watchdog());
     let checks = tokio::task::spawn_local(peer_checks::run(ctx.clone()));
     let status = tokio::task::spawn_local(status_line::publish(ctx, service.activity));
-    let ended = tokio::select! {
-        _ = terminate.recv() => Ok(()),
-        _ = interrupt.recv() => Ok(()),
+    let mut ended = tokio::select! {
+        _ = terminate.recv() => Ok(Ended::Finished),
+        _ = interrupt.recv() => Ok(Ended::Finished),
         served = &mut serving => Err(match served {
             Err(error) => StartError::Serve(error),
             Ok(()) => StartError::Task("the server ended".to_owned()),
@@ -270,6 +286,7 @@ where
             _ = &mut serving => Vec::new(),
         };
         for unfinished in unfinished {
+            ended = Ok(Ended::Unfinished);
             tracing::warn!(unfinished, "stopping with unfinished work");
         }
         lingering = match service.lingering {
@@ -299,7 +316,9 @@ where
     drop(serving);
     if let Some(work) = lingering {
         // The next process may serve from here on.
-        drop(lock.take());
+        if state_file::close(STATE_TIMEOUT) {
+            drop(lock.take());
+        }
         tokio::select! {
             () = work.finish() => {}
             // The service manager does not wait any longer.

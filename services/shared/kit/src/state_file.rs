@@ -19,9 +19,11 @@ use serde::{Deserialize, Serialize};
 use crate::HealthConditions;
 
 mod error;
+mod open;
 mod retried;
 
 pub use error::StateFileError;
+pub(crate) use open::close;
 pub use retried::RetriedFile;
 
 /// One file that holds a `T`, readable by the owner alone.
@@ -246,6 +248,7 @@ fn replace_with(
     synced: bool,
     fill: impl FnOnce(&mut BufWriter<&mut File>) -> std::io::Result<()>,
 ) -> std::io::Result<File> {
+    let _writing = open::Writing::start()?;
     let temporary = with_suffix(path, TEMPORARY);
     let mut file = File::options()
         .write(true)
@@ -315,7 +318,8 @@ pub fn set_aside(path: &Path) -> Result<PathBuf, StateFileError> {
 }
 
 pub(crate) fn remove(path: &Path) -> Result<(), StateFileError> {
-    match fs::remove_file(path) {
+    let removed = open::Writing::start().and_then(|_writing| fs::remove_file(path));
+    match removed {
         Err(source) if source.kind() != std::io::ErrorKind::NotFound => {
             Err(StateFileError::Remove {
                 path: path.to_owned(),
