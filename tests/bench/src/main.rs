@@ -58,6 +58,10 @@ struct BenchArgs {
     /// with `--burst` pods, a scrape a second for `--rest` seconds.
     #[arg(long)]
     scrapes: bool,
+    /// Measures only commands, logs and forwarded ports through the node API, beside the kubelet's and the
+    /// runtime's own streams: `--starts` of each.
+    #[arg(long)]
+    streams: bool,
     /// Measures only the memory of each process by kind, standalone and in a cluster, without pods and
     /// with `--burst` pods.
     #[arg(long)]
@@ -70,10 +74,10 @@ struct BenchArgs {
     #[arg(long)]
     parallel: Option<u32>,
     /// Keeps the traces of all starts and removals in a file, and prints where their time went.
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["kubelet", "scrapes", "memory", "probes"])]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["kubelet", "scrapes", "streams", "memory", "probes"])]
     record: Option<PathBuf>,
     /// Compares the traces with those that an earlier run has kept in a file.
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["kubelet", "scrapes", "memory", "probes"])]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["kubelet", "scrapes", "streams", "memory", "probes"])]
     against: Option<PathBuf>,
     /// Debian's own containerd (no events) instead of 2.x.
     #[arg(long)]
@@ -142,7 +146,7 @@ async fn run(args: &BenchArgs) -> Result<String, HarnessError> {
         cluster::memory(args, &bin_dir).await?;
         return Ok(String::new());
     }
-    if args.kubelet || args.scrapes {
+    if args.kubelet || args.scrapes || args.streams {
         return Ok(cluster::run(args, bin_dir).await?.to_string());
     }
     let polylet = args

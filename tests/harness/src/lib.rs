@@ -5,6 +5,8 @@
 //! its id. [`cleanup`] depends only on that directory, so it can also remove the remains of a
 //! killed run ([`scratch::remove_leftovers`]).
 
+/// TLS clients of nodes that sign their certificates themselves.
+pub mod any_server;
 /// Build of the services.
 pub mod build;
 /// Cache directories of what is built once.

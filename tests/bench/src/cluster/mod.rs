@@ -23,6 +23,8 @@ mod patches;
 mod scale;
 /// The cost of scrapes.
 mod scrapes;
+/// Commands, logs and forwarded ports.
+mod streams;
 /// The result.
 mod table;
 
@@ -48,6 +50,8 @@ pub(crate) async fn run(args: &BenchArgs, bin_dir: PathBuf) -> Result<ClusterTab
     };
     if args.scrapes {
         bench.scrapes(args.burst).await?;
+    } else if args.streams {
+        bench.streams(args.starts).await?;
     } else {
         bench.all(args).await?;
     }

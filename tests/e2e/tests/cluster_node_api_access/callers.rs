@@ -5,11 +5,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use polylet_e2e::ok;
-use polylet_harness::{Cluster, Node};
+use polylet_harness::{Cluster, Node, any_server};
 use rustls::ClientConfig;
 use serde_json::{Value, json};
-
-use crate::client;
 
 /// A caller with its credentials.
 pub(crate) struct NodeApiCaller {
@@ -96,7 +94,7 @@ pub(crate) async fn create(cluster: &Cluster, node: &Node) -> Vec<NodeApiCaller>
     numbered
         .map(|(number, (name, files, authorization))| NodeApiCaller {
             name,
-            tls: client::tls(files.as_ref()),
+            tls: ok(any_server::tls(files.as_ref())),
             authorization,
             address: Ipv4Addr::new(127, 0, 7, number),
         })

@@ -1,7 +1,6 @@
 //! HTTPS requests of any method, with several on one connection.
 
 use std::net::{IpAddr, Ipv4Addr};
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,11 +10,7 @@ use hyper::client::conn::http1::{SendRequest, handshake};
 use hyper::{Request, Response};
 use hyper_util::rt::TokioIo;
 use polylet_e2e::ok;
-use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
-use rustls::crypto::ring::default_provider;
-use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
-use rustls::{ClientConfig, DigitallySignedStruct, SignatureScheme};
+use rustls::pki_types::ServerName;
 use tokio::net::{TcpSocket, TcpStream};
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
@@ -117,61 +112,5 @@ fn root(error: &dyn std::error::Error) -> String {
     match error.source() {
         Some(source) => root(source),
         None => error.to_string(),
-    }
-}
-
-/// A configuration with this certificate and key, or without. Servers sign their certificates themselves.
-pub(crate) fn tls(files: Option<&(PathBuf, PathBuf)>) -> Arc<ClientConfig> {
-    let builder = ok(
-        ClientConfig::builder_with_provider(Arc::new(default_provider()))
-            .with_safe_default_protocol_versions(),
-    )
-    .dangerous()
-    .with_custom_certificate_verifier(Arc::new(EveryServer));
-    let Some((certificate, key)) = files else {
-        return Arc::new(builder.with_no_client_auth());
-    };
-    let certificate = ok(CertificateDer::from_pem_file(certificate));
-    let key = ok(PrivateKeyDer::from_pem_file(key));
-    Arc::new(ok(builder.with_client_auth_cert(vec![certificate], key)))
-}
-
-#[derive(Debug)]
-struct EveryServer;
-
-impl ServerCertVerifier for EveryServer {
-    fn verify_server_cert(
-        &self,
-        _: &CertificateDer<'_>,
-        _: &[CertificateDer<'_>],
-        _: &ServerName<'_>,
-        _: &[u8],
-        _: UnixTime,
-    ) -> Result<ServerCertVerified, rustls::Error> {
-        Ok(ServerCertVerified::assertion())
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        _: &[u8],
-        _: &CertificateDer<'_>,
-        _: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        Ok(HandshakeSignatureValid::assertion())
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        _: &[u8],
-        _: &CertificateDer<'_>,
-        _: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        Ok(HandshakeSignatureValid::assertion())
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        default_provider()
-            .signature_verification_algorithms
-            .supported_schemes()
     }
 }
