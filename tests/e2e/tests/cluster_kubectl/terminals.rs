@@ -6,8 +6,8 @@ use crate::background::BackgroundCommand;
 use crate::manifests::{ANSWERS, pod};
 use crate::session::{LineOrder, Session};
 
-/// Waits for the terminal's first size, tells the second one, and answers lines.
-const SIZES: &str = "while ! stty size | grep -q '^40 100$'; do sleep 0.05; done; echo sized; \
+/// Waits for the terminal's first size, without which stty fails, tells the second one, and answers lines.
+const SIZES: &str = "while ! stty size 2>/dev/null | grep -q '^40 100$'; do sleep 0.05; done; echo sized; \
     while ! stty size | grep -q '^50 120$'; do sleep 0.05; done; stty size; tty; echo error >&2; \
     while read -r line; do echo \"got $line\"; [ \"$line\" = bye ] && exit 4; done";
 const IMAGE: &str = "--image=polylet-test:1";

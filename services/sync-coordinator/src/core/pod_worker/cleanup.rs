@@ -11,7 +11,8 @@ use crate::core::view::View;
 
 /// How long a removed pod stays published.
 const FORGET_DELAY: SignedDuration = SignedDuration::from_secs(1);
-/// How long an ended container of an evicted pod stays, so that its last state is published.
+/// How long what an ended container replaces stays, and the container itself of an evicted pod, so that its
+/// last state is published.
 const RECORD_DELAY: SignedDuration = SignedDuration::from_secs(2);
 
 /// Removes everything of a stopped pod. Sandboxes go last: only their records tell the next process
@@ -120,26 +121,32 @@ fn was_seen(view: &View<'_>, container: &ContainerRecord, plan: &mut Plan) -> bo
     }
 }
 
+/// Removes containers that newer ones replace. Statuses name an exited one as the last until the exit of its
+/// successor has been seen, and its log is read by that.
 fn remove_superseded_containers(view: &View<'_>, plan: &mut Plan) {
     let observed = view.observed();
-    let superseded = observed.containers.iter();
-    for old in superseded.filter(|container| is_superseded(observed, container)) {
-        remove_container(view, old, plan);
+    for old in &observed.containers {
+        let mut successors = observed.containers.iter().filter(|new| replaces(new, old));
+        let is_superseded = match old.state {
+            ContainerState::Exited => successors.any(|new| was_seen(view, new, plan)),
+            _ => successors.next().is_some(),
+        };
+        if is_superseded {
+            remove_container(view, old, plan);
+        }
     }
 }
 
-/// Whether a newer container replaces this one: an exited one is kept while it is the last of its
+/// Whether a newer container replaces an old one: an exited one is kept while it is the last of its
 /// name that ran and exited, one that was never started only while it is the last of its name.
-fn is_superseded(observed: &PodRuntimeState, container: &ContainerRecord) -> bool {
-    let order = |c: &ContainerRecord| (c.attempt, c.created_at);
-    observed.containers.iter().any(|other| {
-        let replaces = match container.state {
-            ContainerState::Exited => other.state == ContainerState::Exited && !other.aborted,
-            ContainerState::Created => true,
-            ContainerState::Running | ContainerState::Unknown => false,
-        };
-        replaces && other.name == container.name && order(other) > order(container)
-    })
+fn replaces(new: &ContainerRecord, old: &ContainerRecord) -> bool {
+    let replaces = match old.state {
+        ContainerState::Exited => new.state == ContainerState::Exited && !new.aborted,
+        ContainerState::Created => true,
+        ContainerState::Running | ContainerState::Unknown => false,
+    };
+    let order = |container: &ContainerRecord| (container.attempt, container.created_at);
+    replaces && new.name == old.name && order(new) > order(old)
 }
 
 fn has_containers(observed: &PodRuntimeState, sandbox: &SandboxRecord) -> bool {

@@ -136,6 +136,32 @@ fn superseded_containers_are_removed() {
 }
 
 #[test]
+fn the_last_ended_container_stays_until_the_next_end_was_seen() {
+    let mut env = TestEnv::new(simple("Always", &["a"]));
+    env.run_until_idle();
+    let ended = |env: &TestEnv| {
+        let containers = env.runtime.containers.iter();
+        containers
+            .filter(|container| container.state == ContainerState::Exited)
+            .count()
+    };
+    env.exit_container("a", 1);
+    env.run_until_idle();
+    env.advance_clock(60);
+    env.exit_container("a", 1);
+    env.run_until_idle();
+    assert_eq!(ended(&env), 2, "statuses may still name the first one");
+    let wake_at = env.plan().wake_at;
+    assert!(
+        wake_at.is_some_and(|wake_at| wake_at <= at(62)),
+        "{wake_at:?}"
+    );
+    env.advance_clock(2);
+    env.run_until_idle();
+    assert_eq!(ended(&env), 1);
+}
+
+#[test]
 fn a_container_that_was_never_started_stays_while_it_is_the_last() {
     let mut env = TestEnv::new(simple("Never", &["a", "b"]));
     env.run_until_idle();
