@@ -10,13 +10,15 @@ pub(crate) struct LogQuery {
     pub(crate) previous: bool,
 }
 
-/// Why a query is rejected. Upstream responds to the two with different status codes.
+/// Why a query is rejected. Upstream responds to each in another way.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum QueryError {
     /// 400: a value cannot be parsed.
     Malformed(String),
     /// 422: a value is not allowed.
     Invalid(String),
+    /// 400, with the message: a feature gate is off.
+    Disabled(String),
 }
 
 /// Parses a query as upstream does. `split_streams` is the feature gate `PodLogsQuerySplitStreams`: one
@@ -93,7 +95,7 @@ pub(crate) fn parse(
             return Err(QueryError::Invalid(message.to_owned()));
         }
         if !split_streams {
-            return Err(QueryError::Malformed(format!(
+            return Err(QueryError::Disabled(format!(
                 "unable to return the given log stream: {:?}. Please enable \
                  PodLogsQuerySplitStreams feature gate in kubelet",
                 get("stream").unwrap_or_default()
