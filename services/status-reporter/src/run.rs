@@ -52,10 +52,14 @@ impl EventLoop {
         let path = ctx.run_dir().join("statuses.json");
         let (writer, restored) = StateWriter::<PersistedStatuses>::open(path)?;
         let access = ClientConfig::from_config(ctx.config(), crate::DESCRIPTOR.service);
+        let gates = &ctx.config().kubelet.feature_gates;
+        let pod_level_resources =
+            gates.get("InPlacePodLevelResourcesVerticalScaling") != Some(&false);
         Ok(Self {
             inputs: sources::all(ctx, access.is_some()),
             api_writer: access.map(|access| ApiWriter::new(ctx, access, busy)),
-            state: State::new(restored.statuses, statuses),
+            state: State::new(restored.statuses, statuses)
+                .with_pod_level_resources(pod_level_resources),
             traces: StartTraces::new(restored.started),
             counts: LifecycleCounts::default(),
             unsynced,
