@@ -9,11 +9,13 @@ use polylet_api::ClientConfig;
 use polylet_kit::state_file::StateFileError;
 use polylet_kit::{CancellationToken, Ctx, address};
 use polylet_watch::Update;
+use polylet_wire::common::v1::PodRef;
 use polylet_wire::podconfig::v1::PodSource;
 use tokio::sync::{oneshot, watch};
 
 use crate::api_writer::ApiWriter;
-use crate::core::published::StatusChange;
+use crate::core::host_ip_family;
+use crate::core::published::{PublishedStatus, StatusChange};
 use crate::core::report::desired::ApiStatus;
 use crate::input::Input;
 use crate::lifecycle_counts::LifecycleCounts;
@@ -52,10 +54,14 @@ impl EventLoop {
         let path = ctx.run_dir().join("statuses.json");
         let (writer, restored) = StateWriter::<PersistedStatuses>::open(path)?;
         let access = ClientConfig::from_config(ctx.config(), crate::DESCRIPTOR.service);
+        let gates = &ctx.config().kubelet.feature_gates;
+        let pod_level_resources =
+            gates.get("InPlacePodLevelResourcesVerticalScaling") != Some(&false);
         Ok(Self {
             inputs: sources::all(ctx, access.is_some()),
             api_writer: access.map(|access| ApiWriter::new(ctx, access, busy)),
-            state: State::new(restored.statuses, statuses),
+            state: State::new(restored.statuses, statuses)
+                .with_pod_level_resources(pod_level_resources),
             traces: StartTraces::new(restored.started),
             counts: LifecycleCounts::default(),
             unsynced,
@@ -188,6 +194,9 @@ impl EventLoop {
                     before,
                 } => {
                     counts.on_published(uid, before.as_deref(), published);
+                    if api_writer.is_some() {
+                        report_host_ip_family(ctx, uid, before.as_deref(), published);
+                    }
                     let span = if *changed || published.is_deletable() {
                         let (manifest, status) = (&published.manifest, &published.status);
                         traces.span(manifest, status, published.is_deletable(), &cause)
@@ -229,6 +238,24 @@ impl EventLoop {
             changed
         });
     }
+}
+
+fn report_host_ip_family(
+    ctx: &Ctx,
+    uid: &str,
+    before: Option<&PodStatus>,
+    published: &PublishedStatus,
+) {
+    let Some(message) = host_ip_family::mismatch(before, &published.status) else {
+        return;
+    };
+    let pod = PodRef {
+        uid: uid.to_owned(),
+        namespace: published.manifest.namespace().to_owned(),
+        name: published.manifest.name().to_owned(),
+    };
+    ctx.notices()
+        .warning(&pod, "", "HostIPsIPFamilyMismatch", message);
 }
 
 /// Waits for the API writer; a pod whose status it has patched, and the status.

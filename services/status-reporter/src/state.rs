@@ -43,6 +43,12 @@ impl State {
         }
     }
 
+    /// Whether statuses have the resources of pods as a whole; by default they do.
+    pub(crate) fn with_pod_level_resources(mut self, reported: bool) -> Self {
+        self.manager.facts.set_pod_level_resources(reported);
+        self
+    }
+
     /// Records the facts of one input.
     pub fn handle_input(&mut self, input: Input) {
         let facts = &mut self.manager.facts;

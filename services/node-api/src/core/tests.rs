@@ -103,6 +103,37 @@ fn pairs(list: &[(&str, &str)]) -> Vec<(String, String)> {
 }
 
 #[test]
+fn flags_of_log_queries_are_true_unless_they_are_false() {
+    for (value, expected) in [
+        ("", true),
+        ("true", true),
+        ("1", true),
+        ("yes", true),
+        ("0", false),
+        ("false", false),
+        ("False", false),
+    ] {
+        let query = pairs(&[
+            ("follow", value),
+            ("previous", value),
+            ("timestamps", value),
+        ]);
+        let read = parse(&query, false, Timestamp::UNIX_EPOCH).expect("a query");
+        let flags = [read.options.follow, read.previous, read.options.timestamps];
+        assert_eq!(flags, [expected; 3], "{value:?}");
+    }
+    let tail = |list: &[(&str, &str)]| {
+        let read = parse(&pairs(list), false, Timestamp::UNIX_EPOCH);
+        read.expect("a query").options.tail
+    };
+    assert_eq!(tail(&[("tailLines", "7"), ("tail", "3")]), Some(3));
+    assert_eq!(tail(&[("tailLines", "7"), ("tail", "all")]), None);
+    assert_eq!(tail(&[("tailLines", "7"), ("tail", "")]), Some(7));
+    let none = parse(&pairs(&[("sinceTime", "")]), false, Timestamp::UNIX_EPOCH);
+    assert_eq!(none.expect("a query").options.since, None);
+}
+
+#[test]
 fn log_query_is_parsed() {
     let now = Timestamp::from_second(1000).expect("a time");
     let query = pairs(&[
@@ -130,17 +161,17 @@ fn log_query_is_parsed() {
     for (name, value, is_malformed) in [
         ("tailLines", "-1", false),
         ("tailLines", "x", true),
-        ("tail", "-1", false),
+        ("tailLines", "", true),
+        ("tail", "x", true),
         ("sinceSeconds", "0", false),
         ("sinceTime", "yesterday", true),
         ("limitBytes", "0", false),
-        ("follow", "maybe", true),
         ("stream", "both", false),
     ] {
         let (malformed, message) = match parse(&pairs(&[(name, value)]), true, now).expect_err(name)
         {
             QueryError::Malformed(message) => (true, message),
-            QueryError::Invalid(message) => (false, message),
+            QueryError::Invalid(message) | QueryError::Disabled(message) => (false, message),
         };
         assert_eq!(malformed, is_malformed, "{message}");
         assert!(
@@ -156,15 +187,15 @@ fn log_query_is_parsed() {
         )
         .is_err()
     );
+    // What cannot be decoded comes before what is not allowed.
+    let both = pairs(&[("tailLines", "-1"), ("limitBytes", "x")]);
+    assert!(matches!(
+        parse(&both, true, now),
+        Err(QueryError::Malformed(_))
+    ));
     let one = pairs(&[("stream", "Stdout")]);
-    match parse(&one, false, now).expect_err("the gate is off") {
-        QueryError::Malformed(message) => assert_eq!(
-            message,
-            "unable to return the given log stream: \"Stdout\". Please enable \
-             PodLogsQuerySplitStreams feature gate in kubelet"
-        ),
-        other => panic!("{other:?}"),
-    }
+    let off = parse(&one, false, now).expect_err("the gate is off");
+    assert!(matches!(off, QueryError::Disabled(_)), "{off:?}");
     assert!(parse(&pairs(&[("stream", "All"), ("tailLines", "1")]), false, now).is_ok());
     let both = pairs(&[("stream", "Stdout"), ("tailLines", "1")]);
     assert!(matches!(

@@ -38,14 +38,7 @@ pub(crate) async fn get(
 ) -> Response {
     let query = match log_query::parse(&query, state.split_streams, Timestamp::now()) {
         Ok(query) => query,
-        Err(QueryError::Malformed(message)) => {
-            tracing::debug!(message, "unreadable query for a log");
-            let message = "{\"message\": \"Unable to decode query.\"}";
-            return (StatusCode::BAD_REQUEST, message).into_response();
-        }
-        Err(QueryError::Invalid(message)) => {
-            return (StatusCode::UNPROCESSABLE_ENTITY, message).into_response();
-        }
+        Err(error) => return rejection(error).into_response(),
     };
     let target = match find(&state, &namespace, &pod, &container, query.previous).await {
         Ok(target) => target,
@@ -73,6 +66,18 @@ pub(crate) async fn get(
         }
         // As upstream, also for a file that is missing: the container exists.
         Err(error) => (StatusCode::BAD_REQUEST, unreadable(&error)).into_response(),
+    }
+}
+
+fn rejection(error: QueryError) -> (StatusCode, String) {
+    match error {
+        QueryError::Malformed(message) => {
+            tracing::debug!(message, "unreadable query for a log");
+            let message = "{\"message\": \"Unable to decode query.\"}".to_owned();
+            (StatusCode::BAD_REQUEST, message)
+        }
+        QueryError::Invalid(message) => (StatusCode::UNPROCESSABLE_ENTITY, message),
+        QueryError::Disabled(message) => (StatusCode::BAD_REQUEST, message),
     }
 }
 
@@ -160,6 +165,22 @@ mod tests {
     use polylet_cri::log::{LogOptions, LogWatcher};
 
     use super::*;
+
+    #[test]
+    fn a_stream_whose_gate_is_off_is_named_in_the_answer() {
+        let one = [("stream".to_owned(), "Stdout".to_owned())];
+        let query = log_query::parse(&one, false, Timestamp::UNIX_EPOCH);
+        let (code, message) = rejection(query.unwrap_err());
+        assert_eq!(code, StatusCode::BAD_REQUEST);
+        let expected = "unable to return the given log stream: \"Stdout\". Please enable \
+                        PodLogsQuerySplitStreams feature gate in kubelet";
+        assert_eq!(message, expected);
+        let odd = [("tailLines".to_owned(), "x".to_owned())];
+        let query = log_query::parse(&odd, false, Timestamp::UNIX_EPOCH);
+        let (code, message) = rejection(query.unwrap_err());
+        assert_eq!(code, StatusCode::BAD_REQUEST);
+        assert_eq!(message, "{\"message\": \"Unable to decode query.\"}");
+    }
 
     #[tokio::test]
     async fn lines_are_sent_together() {

@@ -3,22 +3,41 @@
 use axum::extract::{Query, State};
 use axum::http::header::CONTENT_TYPE;
 use axum::response::IntoResponse;
-use serde::Deserialize;
 
 use super::{HandlerState, PeerError};
-
-/// Query parameters of the summary.
-#[derive(Debug, Default, Deserialize)]
-pub(crate) struct SummaryQuery {
-    #[serde(default)]
-    only_cpu_and_memory: bool,
-}
 
 /// Usage of the node and its pods.
 pub(crate) async fn summary(
     State(state): State<HandlerState>,
-    Query(query): Query<SummaryQuery>,
+    Query(query): Query<Vec<(String, String)>>,
 ) -> Result<impl IntoResponse, PeerError> {
-    let summary = state.peers.summary(query.only_cpu_and_memory, None).await?;
+    let only_cpu_and_memory = is_only_cpu_and_memory(&query);
+    let summary = state.peers.summary(only_cpu_and_memory, None).await?;
     Ok(([(CONTENT_TYPE, "application/json")], summary))
+}
+
+/// As upstream, only `true` is true, and only once.
+fn is_only_cpu_and_memory(query: &[(String, String)]) -> bool {
+    let mut values = query
+        .iter()
+        .filter(|(name, _)| name == "only_cpu_and_memory");
+    let first = values.next();
+    first.is_some_and(|(_, value)| value == "true") && values.next().is_none()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn odd_parameters_are_ignored() {
+        let is_only = |values: &[&str]| {
+            let pair = |value: &&str| ("only_cpu_and_memory".to_owned(), (*value).to_owned());
+            is_only_cpu_and_memory(&values.iter().map(pair).collect::<Vec<_>>())
+        };
+        assert!(is_only(&["true"]));
+        for values in [&[][..], &["1"], &["True"], &[""], &["true", "true"]] {
+            assert!(!is_only(values), "{values:?}");
+        }
+    }
 }

@@ -97,7 +97,9 @@ pub fn compute(facts: &StatusInputs<'_>) -> PodStatus {
     let pod_ips = pod_ips(facts);
     let host_ips = host_ips(facts);
     let spec = facts.manifest.spec();
-    let (resources, allocated) = crate::resources::pod_status_resources(spec);
+    let reported = facts.pod_level_resources;
+    let reported = reported.then(|| crate::resources::pod_status_resources(spec));
+    let (resources, allocated) = reported.unzip();
     let start_time = facts.acknowledged_at.map(whole_second);
     PodStatus {
         phase: Some(phase),
@@ -118,8 +120,8 @@ pub fn compute(facts: &StatusInputs<'_>) -> PodStatus {
                 .and_then(|previous| previous.start_time.clone())
         }),
         observed_generation: facts.manifest.generation(),
-        resources: Some(resources).filter(|it| it.requests.is_some() || it.limits.is_some()),
-        allocated_resources: Some(allocated).filter(|list| !list.is_empty()),
+        resources: resources.filter(|it| it.requests.is_some() || it.limits.is_some()),
+        allocated_resources: allocated.filter(|list| !list.is_empty()),
         ..PodStatus::default()
     }
 }

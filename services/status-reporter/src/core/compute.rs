@@ -69,6 +69,7 @@ pub(super) fn compute(
         host_ips: facts.host_ips(),
         runtime_name: facts.runtime_name(),
         recursive_read_only: facts.has_recursive_read_only(handler),
+        pod_level_resources: facts.pod_level_resources(),
         previous: previous.as_ref(),
     });
     Some(PublishedStatus {

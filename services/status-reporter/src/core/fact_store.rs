@@ -17,6 +17,7 @@ pub(crate) struct FactStore {
     runtime_name: String,
     recursive_read_only: BTreeSet<String>,
     host_ips: Vec<String>,
+    pod_level_resources: bool,
     synced: BTreeSet<FactStream>,
     stale: BTreeSet<FactStream>,
     dirty: BTreeSet<String>,
@@ -28,6 +29,7 @@ impl FactStore {
     pub(crate) fn new() -> Self {
         Self {
             runtime_name: "containerd".to_owned(),
+            pod_level_resources: true,
             ..Self::default()
         }
     }
@@ -100,6 +102,11 @@ impl FactStore {
             self.host_ips = ips;
             self.all_dirty = true;
         }
+    }
+
+    /// Whether statuses have the resources of pods as a whole.
+    pub(crate) fn set_pod_level_resources(&mut self, reported: bool) {
+        self.pod_level_resources = reported;
     }
 
     pub(crate) fn mark_dirty(&mut self, uid: &str) {
@@ -196,6 +203,10 @@ impl FactStore {
     /// Whether a runtime handler mounts recursively read-only.
     pub(crate) fn has_recursive_read_only(&self, handler: &str) -> bool {
         self.recursive_read_only.contains(handler)
+    }
+
+    pub(crate) fn pod_level_resources(&self) -> bool {
+        self.pod_level_resources
     }
 
     pub(crate) fn host_ips(&self) -> &[String] {

@@ -5,6 +5,7 @@ mod compute;
 pub(crate) mod events;
 pub(crate) mod fact_store;
 pub(crate) mod facts;
+pub(crate) mod host_ip_family;
 pub(crate) mod mirror;
 pub(crate) mod node;
 pub(crate) mod pod_start;

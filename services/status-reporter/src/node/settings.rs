@@ -34,7 +34,6 @@ pub(super) fn registration(ctx: &Ctx) -> Registration {
         labels: node::initial_labels(ctx.node_name(), architecture(), &polylet.node_labels),
         taints: taints(ctx),
         provider_id: kubelet.provider_id.clone(),
-        controller_attach_detach: kubelet.enable_controller_attach_detach,
         external_cloud: polylet.cloud_provider == "external",
         provided_ips: provided_ips(polylet),
     }

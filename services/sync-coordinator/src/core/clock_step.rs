@@ -25,6 +25,7 @@ pub fn shift(pod: &mut PodSyncStatus, step: SignedDuration) {
     let searches = pod.image_searches.values_mut();
     let others = [
         &mut pod.affinity_unmet_since,
+        &mut pod.network_reported_at,
         &mut pod.cleaned_up_at,
         &mut pod.volumes.released_at,
     ];

@@ -118,6 +118,8 @@ pub struct Plan {
     pub resize_progress: Option<ResizeProgress>,
     /// The pod is rejected at this time unless the node's labels change before.
     pub affinity_retry_until: Option<Timestamp>,
+    /// When the event of the pod network that the pod waits for was or is emitted last.
+    pub network_reported_at: Option<Timestamp>,
     /// Ask pleg for the pod's state.
     pub needs_refresh: bool,
     /// The pod was neither admitted nor rejected yet.

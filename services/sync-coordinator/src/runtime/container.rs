@@ -265,6 +265,10 @@ fn verify_run_as_non_root(
         (None, Some(ImageUser::Uid(0))) => {
             "container has runAsNonRoot and image will run as root".to_owned()
         }
+        (None, Some(ImageUser::Uid(uid))) if !(0..=i64::from(i32::MAX)).contains(uid) => format!(
+            "container has runAsNonRoot and image has an invalid user id ({uid}). (Must be 1-({max})): must be between 0 and {max}, inclusive",
+            max = i32::MAX
+        ),
         (None, Some(ImageUser::Name(name))) => format!(
             "container has runAsNonRoot and image has non-numeric user ({name}), cannot verify user is non-root"
         ),
@@ -283,7 +287,43 @@ fn verify_run_as_non_root(
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
+
+    #[test]
+    fn non_root_containers_have_messages_as_upstream() {
+        let error = |user: Option<i64>, image: ImageUser| {
+            let context = json!({"runAsNonRoot": true, "runAsUser": user});
+            let containers = json!([{"name": "c", "securityContext": context}]);
+            let pod = json!({"metadata": {"name": "web", "namespace": "default", "uid": "u1"},
+                "spec": {"containers": containers}});
+            let manifest = Manifest::from_json(pod.to_string().as_bytes()).unwrap();
+            let spec = &manifest.spec().containers[0];
+            let verified = verify_run_as_non_root(&manifest, spec, Some(&image));
+            verified.err().map(|failure| failure.message)
+        };
+        let invalid = |uid: i64| {
+            format!(
+                "container has runAsNonRoot and image has an invalid user id ({uid}). (Must be \
+                 1-(2147483647)): must be between 0 and 2147483647, inclusive (pod: \
+                 \"web_default(u1)\", container: c)"
+            )
+        };
+        for (uid, expected) in [
+            (1000, None),
+            (2_147_483_647, None),
+            (2_147_483_648, Some(invalid(2_147_483_648))),
+            (-1, Some(invalid(-1))),
+        ] {
+            assert_eq!(error(None, ImageUser::Uid(uid)), expected);
+            assert_eq!(error(Some(7), ImageUser::Uid(uid)), None);
+        }
+        let name = error(None, ImageUser::Name("app".to_owned())).unwrap();
+        assert!(name.contains("non-numeric user (app)"), "{name}");
+        let root = error(None, ImageUser::Uid(0)).unwrap();
+        assert!(root.contains("image will run as root"), "{root}");
+    }
 
     #[test]
     fn stop_signals_depend_on_their_gate() {

@@ -9,6 +9,10 @@ pub const UNSUPPORTED_FIELDS: &[(&str, &str)] = &[
     ("syncFrequency", "pods are synced when something changes"),
     ("enableContentionProfiling", "profiles are not served"),
     (
+        "enableControllerAttachDetach",
+        "volumes are attached by the controller alone, and the Node says so",
+    ),
+    (
         "kubeletCgroups",
         "the services stay in the cgroup that they were started in; the usage of this one is measured",
     ),

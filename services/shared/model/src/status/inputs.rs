@@ -184,6 +184,9 @@ pub struct StatusInputs<'a> {
     pub runtime_name: &'a str,
     /// Whether the pod's runtime handler supports recursive read-only mounts.
     pub recursive_read_only: bool,
+    /// Whether the status has the resources of the pod as a whole
+    /// (`InPlacePodLevelResourcesVerticalScaling`).
+    pub pod_level_resources: bool,
     /// The previously published status.
     pub previous: Option<&'a PodStatus>,
 }

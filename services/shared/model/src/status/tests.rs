@@ -27,6 +27,7 @@ struct Fixture {
     terminal: Option<TerminalDecision>,
     previous: Option<PodStatus>,
     defer_terminal_phase: bool,
+    pod_level_resources: bool,
 }
 
 fn at(second: i64) -> Timestamp {
@@ -52,6 +53,7 @@ fn fixture_from_source(spec: Value, source: &str) -> Fixture {
         terminal: None,
         previous: None,
         defer_terminal_phase: false,
+        pod_level_resources: true,
     }
 }
 
@@ -72,6 +74,7 @@ impl Fixture {
             host_ips: &["192.0.2.1".to_owned()],
             runtime_name: "containerd",
             recursive_read_only: true,
+            pod_level_resources: self.pod_level_resources,
             previous: self.previous.as_ref(),
         })
     }

@@ -9,7 +9,8 @@ use serde_json::{Map, Value};
 
 use super::patch;
 
-/// Annotation of nodes whose volumes are attached by a controller.
+/// Annotation of nodes whose volumes are attached by a controller. Polylet attaches none itself, whatever
+/// `enableControllerAttachDetach` says: without the annotation, pods with such volumes would never start.
 const ATTACH_DETACH: &str = "volumes.kubernetes.io/controller-managed-attach-detach";
 /// Annotation with the configured addresses, for the cloud controller.
 const PROVIDED_IP: &str = "alpha.kubernetes.io/provided-node-ip";
@@ -27,7 +28,6 @@ pub(crate) struct Registration {
     pub(crate) labels: BTreeMap<String, String>,
     pub(crate) taints: Vec<Taint>,
     pub(crate) provider_id: String,
-    pub(crate) controller_attach_detach: bool,
     pub(crate) external_cloud: bool,
     /// The configured addresses.
     pub(crate) provided_ips: Vec<String>,
@@ -45,16 +45,14 @@ impl Registration {
                 time_added: None,
             });
         }
-        let mut annotations = BTreeMap::new();
-        if self.controller_attach_detach {
-            annotations.insert(ATTACH_DETACH.to_owned(), "true".to_owned());
-        }
+        let attached_by_controller = (ATTACH_DETACH.to_owned(), "true".to_owned());
+        let mut annotations = BTreeMap::from([attached_by_controller]);
         annotations.extend(self.provided_ip_annotation());
         Node {
             metadata: ObjectMeta {
                 name: Some(self.name.clone()),
                 labels: Some(self.labels.clone()),
-                annotations: (!annotations.is_empty()).then_some(annotations),
+                annotations: Some(annotations),
                 ..ObjectMeta::default()
             },
             spec: Some(NodeSpec {
@@ -98,10 +96,8 @@ impl Registration {
         let present = current.metadata.annotations.as_ref();
         let mut annotations = Map::new();
         let managed = present.is_some_and(|all| all.contains_key(ATTACH_DETACH));
-        if self.controller_attach_detach && !managed {
+        if !managed {
             annotations.insert(ATTACH_DETACH.to_owned(), "true".into());
-        } else if !self.controller_attach_detach && managed {
-            annotations.insert(ATTACH_DETACH.to_owned(), Value::Null);
         }
         let provided = present.and_then(|all| all.get(PROVIDED_IP));
         match self.provided_ip_annotation() {

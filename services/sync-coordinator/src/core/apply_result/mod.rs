@@ -42,6 +42,7 @@ pub fn on_started(pod: &mut PodSyncStatus, plan: &Plan, now: Timestamp) {
     }
     let affinity_unmet = plan.affinity_retry_until.is_some();
     pod.affinity_unmet_since = affinity_unmet.then(|| pod.affinity_unmet_since.unwrap_or(now));
+    pod.network_reported_at = plan.network_reported_at;
     let resize_pending = matches!(plan.resize, ResizeDecision::Pending { .. });
     pod.resize_pending_since = resize_pending.then(|| pod.resize_pending_since.unwrap_or(now));
     let resizing = plan.resize_progress.is_some();

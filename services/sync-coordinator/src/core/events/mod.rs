@@ -15,8 +15,8 @@ use polylet_model::{ContainerKind, Manifest};
 
 use crate::core::checkpoint::PodTermination;
 use crate::core::plan::{
-    ContainerWaiting, GRACE_PERIOD_EXCEEDED, NETWORK_NOT_READY, Plan, RUNTIME_STATUS_UNAVAILABLE,
-    SyncPhase, WaitingFor,
+    ContainerWaiting, GRACE_PERIOD_EXCEEDED, Plan, RUNTIME_STATUS_UNAVAILABLE, SyncPhase,
+    WaitingFor,
 };
 use crate::core::pod_spec::PodSpecView;
 use crate::core::step::{Step, StepKey};
@@ -100,7 +100,7 @@ pub fn events(
             }
         }
         sandbox_changed(view, plan, &mut events);
-        network_not_ready(view, before, plan, &mut events);
+        network_not_ready(view, plan, &mut events);
         resize::resize(view, spec, before, plan, &mut events);
     }
     events
@@ -220,15 +220,9 @@ fn sandbox_changed(view: &View<'_>, plan: &Plan, events: &mut Vec<PodEvent>) {
     }
 }
 
-fn network_not_ready(view: &View<'_>, before: &Plan, plan: &Plan, events: &mut Vec<PodEvent>) {
-    let waits = |plan: &Plan| {
-        let mut waiting_for = plan.waiting_for.iter();
-        waiting_for.any(|waiting| waiting.what.starts_with(NETWORK_NOT_READY))
-    };
-    let Err(error) = &view.node.network else {
-        return;
-    };
-    if waits(plan) && !waits(before) {
+fn network_not_ready(view: &View<'_>, plan: &Plan, events: &mut Vec<PodEvent>) {
+    let is_due = plan.network_reported_at != view.pod.network_reported_at;
+    if let (Some(_), true, Err(error)) = (plan.network_reported_at, is_due, &view.node.network) {
         let (reason, message) = error.split_once(": ").unwrap_or(("", error));
         events.push(PodEvent::warning(
             "NetworkNotReady",

@@ -68,6 +68,30 @@ fn kills_and_back_offs_are_reported_once() {
     );
 }
 
+#[test]
+fn a_network_that_is_not_ready_is_reported_again_and_again() {
+    let mut env = TestEnv::new(simple("Always", &["a"]));
+    env.node.network = Err("NetworkPluginNotReady: cni plugin not initialized".into());
+    let mut before = Plan::default();
+    let message = "network is not ready: container runtime network not ready: NetworkReady=false \
+                   reason:NetworkPluginNotReady message:cni plugin not initialized";
+    let expected = [event("", "NetworkNotReady", message)];
+    assert_eq!(sync(&mut env, &mut before), expected);
+    let start = env.now;
+    for _ in 0..3 {
+        env.advance_clock(9);
+        assert_eq!(sync(&mut env, &mut before), []);
+        assert!(before.wake_at.is_some_and(|at| at > env.now));
+        env.advance_clock(1);
+        assert_eq!(sync(&mut env, &mut before), expected);
+    }
+    assert_eq!(env.now.duration_since(start).as_secs(), 30);
+    env.node.network = Ok(());
+    assert_eq!(sync(&mut env, &mut before), []);
+    assert_eq!(env.running_names(), ["a"]);
+    assert_eq!(env.pod.network_reported_at, None);
+}
+
 /// The `Killing` events of a pod with a sidecar `s` and containers `a` and `b` after a change.
 fn kill_events(policy: &str, change: impl FnOnce(&mut TestEnv)) -> Vec<(String, String, String)> {
     let rules = json!([{ "action": "RestartAllContainers",

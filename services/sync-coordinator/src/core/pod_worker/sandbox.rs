@@ -1,5 +1,6 @@
 //! The pod's sandbox: kept, created, or recreated.
 
+use jiff::{SignedDuration, Timestamp};
 use polylet_model::{ContainerKind, RestartPolicy};
 
 use super::completion;
@@ -11,6 +12,10 @@ use crate::core::pod_worker::{images, restart, volumes};
 use crate::core::runtime_state::SandboxRecord;
 use crate::core::step::{Step, StepKey};
 use crate::core::view::View;
+
+/// Between two events of a network that is not ready. Upstream's come with each sync, about once a second;
+/// its limit leaves a burst of them, and then one in five minutes, which is what is left of these, too.
+const NETWORK_REPORT_INTERVAL: SignedDuration = SignedDuration::from_secs(10);
 
 /// The sandbox for the pod's containers. Without a usable one, plans what leads to it: the old
 /// sandbox stopped, the cgroup, the new sandbox, and images meanwhile.
@@ -42,6 +47,7 @@ pub fn ensure_sandbox<'a>(
         && let Err(reason) = &view.node.network
     {
         plan.wait_for(format!("{NETWORK_NOT_READY}{reason}"), None);
+        report_network(view, plan);
         return None;
     }
     images::prefetch(view, spec, plan);
@@ -64,6 +70,16 @@ pub fn ensure_sandbox<'a>(
     let attempt = next.max(view.pod.min_sandbox_attempt);
     plan.start_step(view, Step::CreateSandbox { attempt });
     None
+}
+
+/// Has the event emitted when it is due, at first or again.
+fn report_network(view: &View<'_>, plan: &mut Plan) {
+    let next = |last: Timestamp| last.checked_add(NETWORK_REPORT_INTERVAL).unwrap_or(last);
+    let last = view.pod.network_reported_at;
+    let reported_at = last.filter(|last| view.now < next(*last));
+    let reported_at = reported_at.unwrap_or(view.now);
+    plan.network_reported_at = Some(reported_at);
+    plan.wake_by(next(reported_at));
 }
 
 /// The sandbox to keep: ready, in the right network namespace, with an address. Of several, the one

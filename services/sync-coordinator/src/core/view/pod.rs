@@ -111,6 +111,8 @@ pub struct PodSyncStatus {
     pub resize_pending_since: Option<Timestamp>,
     /// Since when the pod is not admitted because of the node's labels alone.
     pub affinity_unmet_since: Option<Timestamp>,
+    /// When the last event was emitted of the pod network that the pod waits for.
+    pub network_reported_at: Option<Timestamp>,
     /// Start of the resize in progress.
     pub resize_started_at: Option<Timestamp>,
     /// Stops and hooks in progress.

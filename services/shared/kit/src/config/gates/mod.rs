@@ -271,6 +271,12 @@ mod tests {
             ("GracefulNodeShutdown", false, ""),
             ("GracefulNodeShutdown", true, "not implemented"),
             (
+                "KubeletPodResourcesListUseActivePods",
+                true,
+                "not implemented",
+            ),
+            ("AllowDNSOnlyNodeCSR", true, "not implemented"),
+            (
                 "ImageVolume",
                 true,
                 "setting GA feature gate ImageVolume=true. It will",
@@ -285,6 +291,8 @@ mod tests {
             assert_eq!(text.is_empty(), expected.is_empty(), "{gate}: {text}");
             assert!(text.contains(expected), "{gate}: {text}");
         }
+        let text = warnings(&set(&[("KubeletPSI", true)])).join("\n");
+        assert!(!text.contains("not implemented"), "{text}");
     }
 
     #[test]

@@ -9,6 +9,10 @@ const UNSUPPORTED_SAMPLES: &[(&str, &str)] = &[
         "enableContentionProfiling",
         "enableContentionProfiling: true",
     ),
+    (
+        "enableControllerAttachDetach",
+        "enableControllerAttachDetach: false",
+    ),
     ("kubeletCgroups", "kubeletCgroups: /kubelet"),
     ("systemCgroups", "systemCgroups: /system\ncgroupRoot: /"),
     ("cpuManagerPolicy", "cpuManagerPolicy: static"),

@@ -222,15 +222,19 @@ fn pending_resizes_are_published() {
 
 #[test]
 fn qos_class_start_time_and_resources() {
-    let status =
-        fixture(json!({"containers": [{"name": "a", "resources": {"requests": {"cpu": "1"}}}]}))
-            .status();
+    let mut fixture_with_cpu =
+        fixture(json!({"containers": [{"name": "a", "resources": {"requests": {"cpu": "1"}}}]}));
+    let status = fixture_with_cpu.status();
     assert_eq!(status.qos_class.as_deref(), Some("Burstable"));
     assert_eq!(status.start_time, Some(Time(at(0))));
     assert_eq!(
         serde_json::to_value(&status.allocated_resources).unwrap(),
         json!({"cpu": "1"})
     );
+    assert!(status.resources.is_some());
+    fixture_with_cpu.pod_level_resources = false;
+    let status = fixture_with_cpu.status();
+    assert_eq!((status.resources, status.allocated_resources), (None, None));
     assert_eq!(
         fixture(json!({"containers": [{"name": "a"}]}))
             .status()

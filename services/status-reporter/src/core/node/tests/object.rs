@@ -17,7 +17,6 @@ fn object_is_created_and_corrected() {
             &[("shelf".to_owned(), "3".to_owned())].into(),
         ),
         provider_id: "bare://n1".to_owned(),
-        controller_attach_detach: true,
         external_cloud: true,
         provided_ips: vec!["192.0.2.7".to_owned()],
         ..Registration::default()
@@ -49,13 +48,10 @@ fn object_is_created_and_corrected() {
             "alpha.kubernetes.io/provided-node-ip": "192.0.2.7"}}});
     assert_eq!(registration.corrections(&current), Some(expected));
     let plain = Registration {
-        controller_attach_detach: false,
         external_cloud: false,
         ..registration
     };
-    let off = json!({"metadata": {"annotations": {
-        "volumes.kubernetes.io/controller-managed-attach-detach": null,
-        "alpha.kubernetes.io/provided-node-ip": null}}});
+    let off = json!({"metadata": {"annotations": {"alpha.kubernetes.io/provided-node-ip": null}}});
     assert_eq!(plain.corrections(&made), Some(off));
 }
 
