@@ -155,6 +155,11 @@ impl Known for crate::lifecycle::v1::ListMetricsResponse {
             .or_else(|| messages(&self.families))
     }
 }
+impl Known for crate::lifecycle::v1::MetricExemplar {
+    fn unknown(&self) -> Option<&'static str> {
+        None
+    }
+}
 impl Known for crate::lifecycle::v1::MetricFamily {
     fn unknown(&self) -> Option<&'static str> {
         None
@@ -188,6 +193,18 @@ impl Known for crate::lifecycle::v1::ProfileRequest {
     }
 }
 impl Known for crate::lifecycle::v1::ProfileResponse {
+    const STREAMED: bool = true;
+    fn unknown(&self) -> Option<&'static str> {
+        None
+    }
+}
+impl Known for crate::lifecycle::v1::PublishMetricsRequest {
+    fn unknown(&self) -> Option<&'static str> {
+        None
+            .or_else(|| messages(&self.families))
+    }
+}
+impl Known for crate::lifecycle::v1::PublishMetricsResponse {
     const STREAMED: bool = true;
     fn unknown(&self) -> Option<&'static str> {
         None

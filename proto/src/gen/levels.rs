@@ -4,7 +4,7 @@ pub const EVICTION: u32 = 3;
 /// Level of `polylet.imagegc.v1`.
 pub const IMAGEGC: u32 = 3;
 /// Level of `polylet.lifecycle.v1`.
-pub const LIFECYCLE: u32 = 12;
+pub const LIFECYCLE: u32 = 14;
 /// Level of `polylet.notice.v1`.
 pub const NOTICE: u32 = 3;
 /// Level of `polylet.pleg.v1`.
@@ -18,7 +18,7 @@ pub const STATS: u32 = 6;
 /// Level of `polylet.status.v1`.
 pub const STATUS: u32 = 3;
 /// Level of `polylet.supervisor.v1`.
-pub const SUPERVISOR: u32 = 13;
+pub const SUPERVISOR: u32 = 14;
 /// Level of `polylet.sync.v1`.
 pub const SYNC: u32 = 7;
 /// Level of `polylet.volume.v1`.

@@ -1,7 +1,7 @@
 //! Messages of peers to the domain.
 
-use polylet_metrics::{FamilyKind, HistogramValue, Labels};
-use polylet_wire::lifecycle::v1::{MetricFamily, MetricKind, MetricSeries};
+use polylet_metrics::{Exemplar, FamilyKind, HistogramValue, Labels};
+use polylet_wire::lifecycle::v1::{MetricExemplar, MetricFamily, MetricKind, MetricSeries};
 use polylet_wire::pleg::v1::{ContainerPhase, PodState};
 use polylet_wire::prober::v1::{ProbeCounts, ProbeKind};
 
@@ -100,8 +100,24 @@ fn counted_series(series: MetricSeries) -> (Labels, CountedValue) {
                 buckets: histogram.bounds.into_iter().zip(counts).collect(),
                 sum: histogram.sum,
                 count: histogram.count,
+                exemplars: histogram
+                    .exemplars
+                    .into_iter()
+                    .filter_map(exemplar)
+                    .collect(),
             })
         }
     };
     (labels, value)
+}
+
+/// An exemplar of a peer; `None` if it does not say when it was measured.
+fn exemplar(exemplar: MetricExemplar) -> Option<Exemplar> {
+    let measured_at = polylet_wire::time::from_wire_opt(exemplar.measured_at.as_ref())?;
+    Some(Exemplar {
+        bucket: usize::try_from(exemplar.bucket).ok()?,
+        value: exemplar.value,
+        trace_id: exemplar.trace_id,
+        measured_at: measured_at.as_millisecond() as f64 / 1e3,
+    })
 }

@@ -1,6 +1,7 @@
 //! Private parsers of foreign data, for the fuzz targets in `tests/fuzz`.
 
 use jiff::Timestamp;
+use polylet_metrics::ExpositionFormat;
 use polylet_wire::pleg::v1::PodState;
 use polylet_wire::prober::v1::ListProbeCountsResponse;
 use serde_json::Value;
@@ -25,6 +26,7 @@ pub fn log_query(query: &str, now: Timestamp) {
     let _ = runtime_url::parse(query);
     remote_status::status(query.as_bytes());
     remote_command::client_message(query.as_bytes());
+    ExpositionFormat::negotiate(query);
 }
 
 /// Determines the attributes of a request.
@@ -43,7 +45,8 @@ pub fn summary(summary: &Value) {
         metrics::ScrapedNode::default(),
         metrics::NodeCounts::default(),
     );
-    metrics::node(&facts, &counts, Vec::new(), summary);
+    let format = ExpositionFormat::OpenMetrics;
+    metrics::node(format, &facts, &counts, Vec::new(), summary);
 }
 
 /// Converts the messages of the peers.

@@ -7,8 +7,8 @@
 //! - `healthz`: plain HTTP on the loopback address (port 10248);
 //! - `read-only`: plain HTTP without authentication (port 10255), if configured.
 //!
-//! The service has no event loop and no other state: each response is computed from responses of its
-//! peers (status-reporter: pods and statuses; pleg: containers, URLs of the runtime's streams; eviction: the stats summary; prober:
+//! The service has no event loop, and no other state than what the supervisor has counted, as it publishes that
+//! (`published_metrics`): each response is computed from responses of its peers (status-reporter: pods and statuses; pleg: containers, URLs of the runtime's streams; eviction: the stats summary; prober:
 //! counts of probes; all services: what they count). At rest it observes now and then whether pods are synced (`health`).
 //!
 //! When it is restarted or upgraded, streams of containers and followed logs stay with the old process, which has
@@ -33,6 +33,7 @@ pub mod fuzzing;
 mod http;
 mod peer_calls;
 mod peers;
+mod published_metrics;
 mod reviews;
 mod server;
 mod service_channels;
@@ -112,7 +113,8 @@ pub async fn build(ctx: Ctx) -> Result<Service, BoxError> {
     let limits = server::ServerLimits::default();
     let tasks = server::ServerTasks::default();
     let streams = streaming::Streams::new(&ctx, tasks.lasting.clone());
-    let state = http::HandlerState::new(&ctx, &config, streams);
+    let published = published_metrics::PublishedMetrics::default();
+    let state = http::HandlerState::new(&ctx, &config, streams, published.clone());
     let health = state.health.clone();
     if let Some(address) = config.healthz {
         let listener = ctx.bind_port("healthz", address)?;
@@ -153,7 +155,8 @@ pub async fn build(ctx: Ctx) -> Result<Service, BoxError> {
         tasks.connections.wait().await;
     });
     let limit = ctx.config().polylet.stream_drain_timeout;
-    Ok(Service::new().lingering(limit, async move {
+    let service = Service::new().grpc(published.server());
+    Ok(service.lingering(limit, async move {
         lasting.close();
         lasting.wait().await;
     }))

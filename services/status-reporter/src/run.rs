@@ -211,7 +211,11 @@ impl EventLoop {
                     }
                     step.map_or(cause, |step| step.cause)
                 }
-                StatusChange::Removed => {
+                StatusChange::Removed { last } => {
+                    // The API server's removal of a pod ends its deletion; it does not know the others.
+                    if let Some(last) = last.as_deref().filter(|last| !last.is_deletable()) {
+                        traces.record_removal(&last.manifest);
+                    }
                     traces.remove(uid);
                     counts.remove(uid);
                     if let Some(api_writer) = api_writer {

@@ -216,7 +216,7 @@ impl State {
                     self.store
                         .upsert(uid, convert::pod_status(&published, cause));
                 }
-                StatusChange::Removed => {
+                StatusChange::Removed { .. } => {
                     unsaved = true;
                     self.store.remove(&uid);
                 }

@@ -49,6 +49,8 @@ impl StatusSpan {
 pub(crate) struct StartTraces {
     /// Causes of changes that are not reconciled yet.
     causes: BTreeMap<String, Cause>,
+    /// The latest cause of each pod's changes.
+    latest: BTreeMap<String, Cause>,
     /// Pods that were Ready once, or have ended: their start is over.
     started: BTreeSet<String>,
     /// Those of the previous process instance were compared with the pods that exist.
@@ -60,6 +62,7 @@ impl StartTraces {
     pub(crate) fn new(started: BTreeSet<String>) -> Self {
         Self {
             causes: BTreeMap::new(),
+            latest: BTreeMap::new(),
             started,
             synced: false,
         }
@@ -94,6 +97,7 @@ impl StartTraces {
         if let Some(earlier) = self.causes.get(uid) {
             cause::fold(&mut newest, earlier);
         }
+        self.latest.insert(uid.to_owned(), cause.clone());
         self.causes.insert(uid.to_owned(), newest);
     }
 
@@ -105,7 +109,25 @@ impl StartTraces {
     /// Forgets a removed pod.
     pub(crate) fn remove(&mut self, uid: &str) {
         self.causes.remove(uid);
+        self.latest.remove(uid);
         self.started.remove(uid);
+    }
+
+    /// Records the end of a pod that only this node knew: the last step of its deletion.
+    pub(crate) fn record_removal(&self, manifest: &Manifest) {
+        // What happened last was cleaned up, and that was often reconciled before the runtime's state was gone.
+        let Some(cause) = self.latest.get(manifest.uid().as_str()) else {
+            return;
+        };
+        let span = info_span!(
+            "status.removed",
+            k8s.pod.uid = manifest.uid().as_str(),
+            k8s.pod.name = manifest.name(),
+            k8s.namespace.name = manifest.namespace(),
+            polylet.result = "removed"
+        );
+        cause::follow(&span, Some(cause));
+        cause::record_outcome(&span, outcome::REMOVED);
     }
 
     /// The span of a status that is about to be published: one for each change until the pod is

@@ -44,7 +44,7 @@ use polylet_wire::levels;
 pub use cli::{command, main};
 
 /// Interfaces, dependencies and state files of the supervisor and the command line. In addition it calls
-/// every service for its health and info.
+/// every service for its health and info, and publishes what it has counted to node-api.
 pub static DESCRIPTOR: ServiceDescriptor = ServiceDescriptor {
     service: "supervisor",
     version: env!("CARGO_PKG_VERSION"),

@@ -5,11 +5,13 @@ use std::collections::BTreeSet;
 
 use polylet_e2e::steps::Steps;
 use polylet_e2e::{cluster, ok, pod};
-use polylet_harness::cluster::is_ready;
+use polylet_harness::cluster::{Prometheus, is_ready};
 use polylet_harness::wait::{Poll, until};
 use polylet_harness::{Cluster, Node};
 use serde_json::{Value, json};
 
+#[path = "cluster_prometheus/dashboard.rs"]
+mod dashboard;
 #[path = "cluster_prometheus/expressions.rs"]
 mod expressions;
 
@@ -31,7 +33,7 @@ async fn rules_and_dashboards_have_results() {
     let mut kubelet = ok(cluster.kubelet(&node));
     ok(kubelet.start());
     let mut steps = Steps::new();
-    let expected = steps
+    let (expected, _) = steps
         .require(
             "Prometheus scrapes the kubelet",
             results(&cluster, "kubelet"),
@@ -39,9 +41,22 @@ async fn rules_and_dashboards_have_results() {
         .await;
     kubelet.stop(false);
     ok(node.up().await);
-    let found = steps
+    let (found, prometheus) = steps
         .require("Prometheus scrapes Polylet", results(&cluster, "polylet"))
         .await;
+    steps
+        .run(
+            "the dashboard has results",
+            dashboard::has_results(&prometheus),
+        )
+        .await;
+    steps
+        .run(
+            "exemplars lead to traces",
+            dashboard::exemplars_lead_to_traces(&prometheus, &node),
+        )
+        .await;
+    drop(prometheus);
     steps.finish();
 
     node.down();
@@ -61,8 +76,8 @@ async fn rules_and_dashboards_have_results() {
     assert!(expected.len() > 30, "the kubelet has only {expected:?}");
 }
 
-/// The names of the expressions that have results under an agent.
-async fn results(cluster: &Cluster, agent: &'static str) -> BTreeSet<String> {
+/// The names of the expressions that have results under an agent, and the Prometheus that has scraped it.
+async fn results(cluster: &Cluster, agent: &'static str) -> (BTreeSet<String>, Prometheus) {
     ok(cluster.wait_node_ready("node").await);
     ok(cluster.namespace(agent).await);
     let prometheus = ok(cluster
@@ -95,7 +110,7 @@ async fn results(cluster: &Cluster, agent: &'static str) -> BTreeSet<String> {
             ok(cluster.wait_absent(&path).await);
         }
     }
-    found
+    (found, prometheus)
 }
 
 async fn create(cluster: &Cluster, pods: &str, name: &str, script: &str) {
@@ -112,7 +127,7 @@ async fn create(cluster: &Cluster, pods: &str, name: &str, script: &str) {
 }
 
 /// Waits for the next scrapes.
-async fn scraped(prometheus: &polylet_harness::cluster::Prometheus) {
+async fn scraped(prometheus: &Prometheus) {
     let count = async || {
         let scrapes = "sum(count_over_time(up{job=\"cadvisor\"}[1h]))";
         let results = ok(prometheus.query(scrapes).await);

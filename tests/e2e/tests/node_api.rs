@@ -11,7 +11,7 @@ use serde_json::Value;
 #[ignore = "needs root, a container runtime and built services: cargo verify"]
 async fn node_api() {
     let mut steps = Steps::new();
-    let node = node().await;
+    let mut node = node().await;
     let pod = example(&node).await;
     let (_, healthz) = node.ports();
     assert_eq!(
@@ -33,6 +33,12 @@ async fn node_api() {
         metrics.code() == 200 && metrics.body.contains("# TYPE"),
         "{metrics:?}"
     );
+    steps
+        .run(
+            "exemplars of a start's steps lead to its trace",
+            exemplars_lead_to_traces(&mut node),
+        )
+        .await;
     let probes = get(&node, "/metrics/probes").await;
     let counted = "prober_probe_total{container=\"server\",";
     assert!(probes.body.contains(counted), "{probes:?}");
@@ -53,6 +59,44 @@ async fn unauthorized_callers_are_rejected(node: &Node) {
             assert_eq!(answer.code(), 401, "{path}: {answer:?}");
         }
     }
+}
+
+/// What the supervisor has counted is served, and the traces that it names are those that the command line shows; also by
+/// the next process of the node API.
+async fn exemplars_lead_to_traces(node: &mut Node) {
+    let text = exemplars(node).await;
+    let plain = get(node, "/metrics").await.body;
+    assert!(plain.contains("polylet_pod_start_step_seconds_sum"));
+    assert!(!plain.contains("trace_id"), "{plain}");
+    assert!(text.ends_with("# EOF\n"), "{text}");
+    let listed = ok(node.cli(&["trace", "list", "--output", "json"]).await);
+    let listed = String::from_utf8(listed.stdout).unwrap();
+    for id in trace_ids(&text) {
+        assert!(listed.contains(id), "no {id} in {listed}");
+        let shown = ok(node.cli(&["trace", id]).await);
+        assert!(String::from_utf8_lossy(&shown.stdout).contains("cri.RunPodSandbox"));
+    }
+    ok(node.kill("node-api").await);
+    exemplars(node).await;
+}
+
+fn trace_ids(text: &str) -> impl Iterator<Item = &str> {
+    let lines = text.lines();
+    let buckets = lines.filter(|line| line.starts_with("polylet_pod_start_step_seconds_bucket"));
+    buckets.filter_map(|line| line.split("# {trace_id=\"").nth(1)?.split('"').next())
+}
+
+/// The metrics, once they have exemplars.
+async fn exemplars(node: &Node) -> String {
+    let poll = || async {
+        let tls = ok(node.pki().tls(false));
+        match http::get_open_metrics(tls, node.ports().0, "/metrics").await {
+            Ok(answer) if trace_ids(&answer.body).next().is_some() => Poll::Ready(answer.body),
+            Ok(answer) => Poll::Pending(answer.status),
+            Err(error) => Poll::Pending(polylet_harness::error::report(&error)),
+        }
+    };
+    ok(until("exemplars in /metrics", poll).await)
 }
 
 async fn pods(node: &Node, pod: &PodView) {

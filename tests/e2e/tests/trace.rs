@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use polylet_e2e::collector::Collector;
 use polylet_e2e::steps::Steps;
-use polylet_e2e::{example, node_with, ok};
+use polylet_e2e::{EXAMPLE, example, node_with, ok};
 use polylet_harness::wait::{Poll, until};
 use polylet_harness::{Flavour, Node, NodeOptions, PodView, machine};
 use polylet_wire::supervisor::v1::{GetTraceResponse, Span};
@@ -80,8 +80,38 @@ async fn pod_start_is_one_trace() {
             }
         })
         .await;
+    steps
+        .run("the deletion ends with the pod", async {
+            ok(node.take(EXAMPLE[2].0));
+            wait_removed(&node).await;
+        })
+        .await;
     steps.finish();
     ok(node.remove());
+}
+
+/// Waits for the trace of a deletion that has ended.
+async fn wait_removed(node: &Node) {
+    let list = [
+        "trace",
+        "list",
+        "--root",
+        "pod.delete",
+        "--outcome",
+        "removed",
+        "--output",
+        "json",
+    ];
+    let poll = || async {
+        let listed = ok(node.cli(&list).await);
+        let listed = String::from_utf8(listed.stdout).unwrap();
+        if listed.contains("\"web-node\"") {
+            Poll::Ready(())
+        } else {
+            Poll::Pending(listed)
+        }
+    };
+    ok(until("the ended trace of a deletion", poll).await);
 }
 
 /// containerd's spans of a start, which it exports to the node.

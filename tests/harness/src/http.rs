@@ -60,6 +60,32 @@ pub async fn get_tls_as(
     path: &str,
     token: &str,
 ) -> Result<HttpResponse, HarnessError> {
+    let header = match token {
+        "" => String::new(),
+        token => format!("Authorization: Bearer {token}\r\n"),
+    };
+    get_tls_with(tls, port, path, &header).await
+}
+
+/// Like [`get_tls`], in OpenMetrics where that is served.
+///
+/// # Errors
+/// See [`get_tls`].
+pub async fn get_open_metrics(
+    tls: Arc<ClientConfig>,
+    port: u16,
+    path: &str,
+) -> Result<HttpResponse, HarnessError> {
+    let header = "Accept: application/openmetrics-text;version=1.0.0\r\n";
+    get_tls_with(tls, port, path, header).await
+}
+
+async fn get_tls_with(
+    tls: Arc<ClientConfig>,
+    port: u16,
+    path: &str,
+    header: &str,
+) -> Result<HttpResponse, HarnessError> {
     let at = format!("127.0.0.1:{port}");
     let name = ServerName::from(IpAddr::V4(Ipv4Addr::LOCALHOST));
     let work = async {
@@ -68,7 +94,7 @@ pub async fn get_tls_as(
             TlsConnector::from(tls).connect(name, plain).await?,
             "127.0.0.1",
             path,
-            token,
+            header,
         )
         .await
     };
@@ -76,15 +102,11 @@ pub async fn get_tls_as(
 }
 
 /// HTTP/1.0, so that the end of the stream is the end of the body for every server.
-async fn ask<S>(mut stream: S, host: &str, path: &str, token: &str) -> std::io::Result<Vec<u8>>
+async fn ask<S>(mut stream: S, host: &str, path: &str, header: &str) -> std::io::Result<Vec<u8>>
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {
-    let mut request = format!("GET {path} HTTP/1.0\r\nHost: {host}\r\n");
-    if !token.is_empty() {
-        request.push_str(&format!("Authorization: Bearer {token}\r\n"));
-    }
-    request.push_str("\r\n");
+    let request = format!("GET {path} HTTP/1.0\r\nHost: {host}\r\n{header}\r\n");
     stream.write_all(request.as_bytes()).await?;
     let mut bytes = Vec::new();
     match stream.read_to_end(&mut bytes).await {

@@ -23,7 +23,7 @@ const UNNEEDED: &[(&str, &str, &str)] = &[(
 const ROOT_WITH_RUNTIME: &[&str] = &["eviction", "sync-coordinator"];
 
 /// Containers that are not ours.
-const OTHERS: &[&str] = &["collector", "trace-viewer"];
+const OTHERS: &[&str] = &["collector", "metrics", "trace-viewer"];
 
 fn read(name: &str) -> String {
     let path = root().join("compose").join(name);

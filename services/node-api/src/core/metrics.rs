@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use polylet_metrics::{Exposition, FamilyKind, HistogramValue, Labels};
+use polylet_metrics::{Exposition, ExpositionFormat, FamilyKind, HistogramValue, Labels};
 use polylet_model::node::KUBERNETES_VERSION;
 use serde_json::Value;
 
@@ -49,6 +49,12 @@ fn add_histogram(own: &mut HistogramValue, other: &HistogramValue) {
     for ((_, own), (_, other)) in own.buckets.iter_mut().zip(&other.buckets) {
         *own = own.saturating_add(*other);
     }
+    for exemplar in &other.exemplars {
+        let mut known = own.exemplars.iter();
+        if known.all(|known| known.bucket != exemplar.bucket) {
+            own.exemplars.push(exemplar.clone());
+        }
+    }
 }
 
 /// Pods and containers on the node.
@@ -71,12 +77,13 @@ pub(crate) struct ScrapedNode<'a> {
 
 /// `/metrics`: the counts of all services, and usage of volumes and logs out of the stats summary.
 pub(crate) fn node(
+    format: ExpositionFormat,
     facts: &ScrapedNode<'_>,
     counts: &NodeCounts,
     counted: Vec<CountedFamily>,
     summary: &Value,
 ) -> String {
-    let mut exposition = Exposition::default();
+    let mut exposition = Exposition::new(format);
     write_facts(&mut exposition, facts);
     write_counts(&mut exposition, counts);
     write_counted(&mut exposition, counted);
@@ -283,97 +290,5 @@ fn list(value: &Value) -> impl Iterator<Item = &Value> {
 }
 
 #[cfg(test)]
-mod tests {
-    use serde_json::json;
-
-    use super::*;
-
-    #[test]
-    fn families_of_one_name_are_added_up() {
-        let histogram = |bound, count| {
-            CountedValue::Histogram(HistogramValue {
-                buckets: vec![(bound, count)],
-                sum: 1.0,
-                count: 2,
-            })
-        };
-        let family = |name: &str, kind, value| CountedFamily {
-            name: name.to_owned(),
-            help: "Help.".to_owned(),
-            kind,
-            series: vec![(Labels::default().with("a", "b"), value)],
-        };
-        let number = CountedValue::Number;
-        let counted = vec![
-            family("calls_total", FamilyKind::Counter, number(1.0)),
-            family("seconds", FamilyKind::Histogram, histogram(0.5, 1)),
-            family("calls_total", FamilyKind::Counter, number(2.0)),
-            family("seconds", FamilyKind::Histogram, histogram(0.5, 2)),
-            // Those of another version.
-            family("seconds", FamilyKind::Histogram, histogram(0.25, 2)),
-            family("calls_total", FamilyKind::Gauge, number(5.0)),
-        ];
-        let facts = ScrapedNode::default();
-        let text = node(&facts, &NodeCounts::default(), counted, &json!({}));
-        for line in [
-            "# TYPE calls_total counter",
-            "calls_total{a=\"b\"} 3",
-            "seconds_bucket{a=\"b\",le=\"0.5\"} 3",
-            "seconds_bucket{a=\"b\",le=\"+Inf\"} 4",
-            "seconds_sum{a=\"b\"} 2",
-        ] {
-            assert!(
-                text.lines().any(|found| found == line),
-                "no {line} in {text}"
-            );
-        }
-        assert_eq!(text.matches("# TYPE calls_total").count(), 1);
-    }
-
-    #[test]
-    fn claim_volumes_are_counted_once() {
-        let files = json!({"name": "v", "pvcRef": {"name": "files", "namespace": "ns"},
-            "capacityBytes": 10, "usedBytes": 3, "availableBytes": 7});
-        let own = json!({"name": "tmp", "capacityBytes": 1});
-        let pod = json!({"volume": [files, own]});
-        let render = |summary: &Value| {
-            let facts = ScrapedNode::default();
-            node(&facts, &NodeCounts::default(), Vec::new(), summary)
-        };
-        let text = render(&json!({"pods": [pod, pod, {}]}));
-        let line =
-            "kubelet_volume_stats_used_bytes{namespace=\"ns\",persistentvolumeclaim=\"files\"} 3\n";
-        assert_eq!(text.matches(line).count(), 1, "{text}");
-        assert_eq!(text.matches("# TYPE kubelet_volume_stats").count(), 3);
-        assert!(!render(&json!({})).contains("kubelet_volume_stats"));
-    }
-
-    #[test]
-    fn node_and_logs_have_upstream_names() {
-        let counts = NodeCounts {
-            running_pods: 2,
-            containers: BTreeMap::from([("running", 4), ("exited", 1)]),
-        };
-        let facts = ScrapedNode {
-            name: "a\"b",
-            version: "1",
-            ..ScrapedNode::default()
-        };
-        let summary = json!({"pods": [{
-            "podRef": {"namespace": "n", "name": "p", "uid": "u"},
-            "containers": [{"name": "c", "logs": {"usedBytes": 5}}],
-        }]});
-        let text = node(&facts, &counts, Vec::new(), &summary);
-        for line in [
-            "kubelet_running_pods 2",
-            "kubelet_running_containers{container_state=\"running\"} 4",
-            "kubelet_node_name{node=\"a\\\"b\"} 1",
-            "kubelet_container_log_filesystem_used_bytes{container=\"c\",namespace=\"n\",pod=\"p\",uid=\"u\"} 5",
-        ] {
-            assert!(
-                text.lines().any(|found| found == line),
-                "no {line} in {text}"
-            );
-        }
-    }
-}
+#[path = "metrics_tests.rs"]
+mod tests;

@@ -52,6 +52,7 @@ impl DurationCounts {
             buckets: buckets.collect(),
             sum: self.sum_seconds,
             count: self.count,
+            exemplars: Vec::new(),
         }
     }
 }

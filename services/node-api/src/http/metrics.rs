@@ -3,9 +3,11 @@
 use std::time::{Duration, SystemTime};
 
 use axum::extract::State;
-use axum::http::header::CONTENT_TYPE;
+use axum::http::HeaderMap;
+use axum::http::header::{ACCEPT, CONTENT_TYPE, VARY};
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
+use polylet_metrics::ExpositionFormat;
 use polylet_wire::stats::v1::ExpositionKind;
 use rustix::process::{Resource, getrlimit};
 
@@ -15,7 +17,12 @@ use crate::core::metrics::{self, ScrapedNode};
 use crate::core::probes;
 
 /// What the services have counted, pods and containers, and usage of volumes.
-pub(crate) async fn node(State(state): State<HandlerState>) -> Result<Response, PeerError> {
+/// With exemplars for those who ask for OpenMetrics.
+pub(crate) async fn node(
+    State(state): State<HandlerState>,
+    headers: HeaderMap,
+) -> Result<Response, PeerError> {
+    let format = negotiated(&headers);
     let now = SystemTime::now();
     let since = now.checked_sub(state.max_volume_age).unwrap_or(now);
     let (counted, states, summary) = tokio::join!(
@@ -35,14 +42,26 @@ pub(crate) async fn node(State(state): State<HandlerState>) -> Result<Response, 
         started_at: started_at.as_ref().ok().map(Duration::as_secs_f64),
         max_files: getrlimit(Resource::Nofile).current.map(|max| max as f64),
     };
-    let counted = counted.into_iter().filter_map(convert::counted_family);
+    let counted = counted.into_iter().chain(state.published.families());
+    let counted = counted.filter_map(convert::counted_family);
     let text = metrics::node(
+        format,
         &facts,
         &counts,
         counted.collect(),
         &summary.unwrap_or_default(),
     );
-    Ok(respond(text.into()))
+    let headers = [
+        (CONTENT_TYPE, format.content_type()),
+        (VARY, ACCEPT.as_str()),
+    ];
+    Ok((headers, text).into_response())
+}
+
+fn negotiated(headers: &HeaderMap) -> ExpositionFormat {
+    let accepted = headers.get_all(ACCEPT).iter();
+    let accepted: Vec<_> = accepted.filter_map(|value| value.to_str().ok()).collect();
+    ExpositionFormat::negotiate(&accepted.join(","))
 }
 
 /// Usage of all cgroups, and of the machine.
@@ -67,5 +86,6 @@ pub(crate) async fn probes(State(state): State<HandlerState>) -> Result<Response
 }
 
 fn respond(text: Bytes) -> Response {
-    ([(CONTENT_TYPE, polylet_metrics::CONTENT_TYPE)], text).into_response()
+    let content_type = ExpositionFormat::Prometheus.content_type();
+    ([(CONTENT_TYPE, content_type)], text).into_response()
 }

@@ -44,6 +44,7 @@ use crate::auth::{Guard, guard};
 use crate::config::{AccessPolicy, Config, Switches};
 use crate::core::configz;
 use crate::peers::PeerClients;
+use crate::published_metrics::PublishedMetrics;
 use crate::reviews::Reviews;
 use crate::streaming::{StreamingClient, Streams};
 
@@ -54,6 +55,7 @@ const NODE_LOGS: &str = "/var/log";
 #[derive(Clone)]
 pub(crate) struct HandlerState {
     pub(crate) peers: PeerClients,
+    pub(crate) published: PublishedMetrics,
     pub(crate) node: String,
     pub(crate) pod_logs: PathBuf,
     pub(crate) log_watcher: LogWatcher,
@@ -74,7 +76,12 @@ pub(crate) struct HandlerState {
 }
 
 impl HandlerState {
-    pub(crate) fn new(ctx: &Ctx, config: &Config, streams: Streams) -> Self {
+    pub(crate) fn new(
+        ctx: &Ctx,
+        config: &Config,
+        streams: Streams,
+        published: PublishedMetrics,
+    ) -> Self {
         let peers = PeerClients::new(ctx);
         let configuration = serde_json::to_value(&ctx.config().kubelet).unwrap_or_default();
         Self {
@@ -82,6 +89,7 @@ impl HandlerState {
             configuration: Arc::new(configz::response(configuration)),
             zpages: Arc::new(ZPages::new(ctx)),
             peers,
+            published,
             started_at: SystemTime::now(),
             node: ctx.node_name().to_owned(),
             pod_logs: config.pod_logs.clone(),

@@ -1,6 +1,7 @@
 //! What the process has counted, on the wire.
 
-use polylet_metrics::{FamilyKind, Metric, Series, SeriesValue, gather};
+use jiff::Timestamp;
+use polylet_metrics::{Exemplar, FamilyKind, Metric, Series, SeriesValue, gather};
 use polylet_wire::lifecycle::v1 as wire;
 use procfs::process::Process;
 
@@ -28,9 +29,14 @@ const PROCESS: [(&str, &str, wire::MetricKind); 4] = [
     ),
 ];
 
+/// What the process has counted, without its usage.
+pub fn counted() -> Vec<wire::MetricFamily> {
+    gather().into_iter().map(family).collect()
+}
+
 /// All families of the process.
 pub fn families() -> Vec<wire::MetricFamily> {
-    let mut families: Vec<_> = gather().into_iter().map(family).collect();
+    let mut families = counted();
     for ((name, help, kind), value) in PROCESS.into_iter().zip(process_usage()) {
         families.extend(value.map(|value| wire::MetricFamily {
             name: name.to_owned(),
@@ -71,6 +77,7 @@ fn series(series: Series) -> wire::MetricSeries {
                 count: histogram.count,
                 bounds,
                 cumulative_counts,
+                exemplars: histogram.exemplars.into_iter().map(exemplar).collect(),
             };
             (0.0, Some(histogram))
         }
@@ -79,6 +86,17 @@ fn series(series: Series) -> wire::MetricSeries {
         labels: labels.collect(),
         value,
         histogram,
+    }
+}
+
+fn exemplar(exemplar: Exemplar) -> wire::MetricExemplar {
+    let measured_at = (exemplar.measured_at * 1e3) as i64;
+    let measured_at = Timestamp::from_millisecond(measured_at).ok();
+    wire::MetricExemplar {
+        bucket: u32::try_from(exemplar.bucket).unwrap_or(u32::MAX),
+        value: exemplar.value,
+        trace_id: exemplar.trace_id,
+        measured_at: measured_at.map(polylet_wire::time::to_wire),
     }
 }
 
@@ -114,7 +132,7 @@ mod tests {
     fn families_of_the_process_are_listed() {
         static CALLS: Metric = Metric::histogram("calls_seconds", "Calls.", &["method"], &[1.0]);
         polylet_metrics::register(&[&CALLS]);
-        CALLS.observe(&["get"], 0.5);
+        CALLS.observe_in_trace(&["get"], 0.5, "0af7", 1.5);
         let families = families();
         let calls = families
             .iter()
@@ -126,6 +144,10 @@ mod tests {
             (histogram.count, histogram.cumulative_counts.as_slice()),
             (1, &[1][..])
         );
+        let exemplar = &histogram.exemplars[0];
+        assert_eq!((exemplar.bucket, exemplar.trace_id.as_str()), (0, "0af7"));
+        let at = exemplar.measured_at.as_ref().unwrap();
+        assert_eq!((at.seconds, at.nanos), (1, 500_000_000));
         let memory = |family: &&wire::MetricFamily| family.name == "process_resident_memory_bytes";
         let memory = families.iter().find(memory).unwrap();
         assert!(memory.series[0].value > 100_000.0, "{memory:?}");

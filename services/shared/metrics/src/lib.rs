@@ -1,4 +1,4 @@
-//! What services count, and metrics in the text format of Prometheus.
+//! What services count, and metrics in the text formats of Prometheus and OpenMetrics.
 //!
 //! - [`Metric`]: a family of series that a service counts. Families are statics, as those of upstream, and
 //!   [`register`]ed when the service is built; [`gather`] reads all of them.
@@ -18,8 +18,10 @@
     )
 )]
 
+mod exposition_format;
 mod registry;
 mod text;
 
+pub use exposition_format::ExpositionFormat;
 pub use registry::{DEFAULT_BUCKETS, Metric, Series, SeriesValue, gather, register};
-pub use text::{CONTENT_TYPE, Exposition, Family, FamilyKind, HistogramValue, Labels};
+pub use text::{Exemplar, Exposition, Family, FamilyKind, HistogramValue, Labels};

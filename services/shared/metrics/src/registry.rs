@@ -2,7 +2,7 @@ use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
 
-use crate::text::{FamilyKind, HistogramValue};
+use crate::text::{Exemplar, FamilyKind, HistogramValue};
 
 /// Upper bounds in seconds that Prometheus' client libraries have by default.
 pub const DEFAULT_BUCKETS: [f64; 11] = [
@@ -33,6 +33,8 @@ struct SeriesState {
     count: u64,
     /// How many values are in each bucket alone.
     buckets: Vec<u64>,
+    /// The latest value of each bucket that was measured in a trace.
+    exemplars: BTreeMap<usize, Exemplar>,
 }
 
 /// One series as it is now.
@@ -154,16 +156,30 @@ impl Metric {
 
     /// Adds a value to a histogram.
     pub fn observe(&self, labels: &[&str], number: f64) {
-        let bounds = self.bounds;
         self.update(labels, |value| {
-            value.number += number;
-            value.count += 1;
-            value.buckets.resize(bounds.len(), 0);
-            let index = bounds.iter().position(|bound| number <= *bound);
-            if let Some(bucket) = index.and_then(|index| value.buckets.get_mut(index)) {
-                *bucket += 1;
-            }
+            value.observe(number, self.bounds);
         });
+    }
+
+    /// Adds a value that was measured in a trace; `at` is in seconds since 1970.
+    pub fn observe_in_trace(&self, labels: &[&str], number: f64, trace_id: &str, at: f64) {
+        self.update(labels, |value| {
+            let exemplar = Exemplar {
+                bucket: value.observe(number, self.bounds),
+                value: number,
+                trace_id: trace_id.to_owned(),
+                measured_at: at,
+            };
+            value.exemplars.insert(exemplar.bucket, exemplar);
+        });
+    }
+
+    /// Forgets the exemplars of all traces but these, such as those that can still be read.
+    pub fn retain_exemplars(&self, mut is_retained: impl FnMut(&str) -> bool) {
+        for value in self.lock().values_mut() {
+            let exemplars = &mut value.exemplars;
+            exemplars.retain(|_, exemplar| is_retained(&exemplar.trace_id));
+        }
     }
 
     /// The series as they are now.
@@ -209,6 +225,7 @@ impl Metric {
             buckets: buckets.collect(),
             sum: value.number,
             count: value.count,
+            exemplars: value.exemplars.values().cloned().collect(),
         }
     }
 
@@ -220,6 +237,21 @@ impl Metric {
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<Vec<String>, SeriesState>> {
         self.series.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl SeriesState {
+    /// Adds a value to a histogram, and returns the index of its bucket.
+    fn observe(&mut self, number: f64, bounds: &[f64]) -> usize {
+        self.number += number;
+        self.count += 1;
+        self.buckets.resize(bounds.len(), 0);
+        let index = bounds.iter().position(|bound| number <= *bound);
+        let index = index.unwrap_or(bounds.len());
+        if let Some(bucket) = self.buckets.get_mut(index) {
+            *bucket += 1;
+        }
+        index
     }
 }
 
@@ -248,76 +280,5 @@ pub fn gather() -> Vec<&'static Metric> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn series_differ_by_the_values_of_their_labels() {
-        static CALLS: Metric = Metric::counter("calls_total", "Calls.", &["method"]);
-        assert!(CALLS.series().is_empty());
-        CALLS.increment(&["a"]);
-        CALLS.increment(&["b"]);
-        CALLS.increment(&["a"]);
-        let series = CALLS.series();
-        let labels = |value: &str| vec![("method".to_owned(), value.to_owned())];
-        assert_eq!(series.len(), 2);
-        assert_eq!(series[0].labels, labels("a"));
-        assert_eq!(series[0].value, SeriesValue::Number(2.0));
-        CALLS.replace([(vec!["c"], 5.0), (vec!["c"], 1.0)]);
-        let series = CALLS.series();
-        assert_eq!(
-            (series.len(), &series[0].value),
-            (1, &SeriesValue::Number(6.0))
-        );
-    }
-
-    #[test]
-    fn histograms_are_cumulative_and_exist_from_the_start() {
-        static SECONDS: Metric = Metric::histogram("seconds", "Seconds.", &[], &[0.1, 1.0]);
-        let value = |buckets: &[(f64, u64)], sum, count| {
-            SeriesValue::Histogram(HistogramValue {
-                buckets: buckets.to_vec(),
-                sum,
-                count,
-            })
-        };
-        assert_eq!(
-            SECONDS.series()[0].value,
-            value(&[(0.1, 0), (1.0, 0)], 0.0, 0)
-        );
-        for number in [0.1, 0.5, 2.0] {
-            SECONDS.observe(&[], number);
-        }
-        assert_eq!(
-            SECONDS.series()[0].value,
-            value(&[(0.1, 1), (1.0, 2)], 2.6, 3)
-        );
-    }
-
-    #[test]
-    fn time_runs_out_without_being_set() {
-        static LEFT: Metric = Metric::seconds_until("left_seconds", "Left.");
-        let left = || match LEFT.series()[0].value {
-            SeriesValue::Number(left) => left,
-            SeriesValue::Histogram(_) => f64::NAN,
-        };
-        assert_eq!(left(), f64::INFINITY);
-        LEFT.set_time(Some(now() as i64 + 1000));
-        assert!((900.0..=1000.0).contains(&left()), "{}", left());
-        LEFT.set_time(Some(1));
-        assert!(left() < 0.0);
-        LEFT.set_time(None);
-        assert_eq!(left(), f64::INFINITY);
-    }
-
-    #[test]
-    fn a_family_is_registered_once() {
-        static GAUGE: Metric = Metric::gauge("gauge", "A gauge.", &[]);
-        register(&[&GAUGE]);
-        register(&[&GAUGE]);
-        let own = gather()
-            .into_iter()
-            .filter(|family| family.name() == "gauge");
-        assert_eq!(own.count(), 1);
-    }
-}
+#[path = "registry_tests.rs"]
+mod tests;

@@ -51,5 +51,8 @@ pub(crate) enum StatusChange {
         /// The last status with a decided admission, of this process instance or the previous.
         before: Option<Arc<PodStatus>>,
     },
-    Removed,
+    Removed {
+        /// The last that was published in this process instance.
+        last: Option<Box<PublishedStatus>>,
+    },
 }

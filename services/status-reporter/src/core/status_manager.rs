@@ -67,7 +67,9 @@ impl StatusManager {
             self.api_statuses.remove(uid);
             return match self.published.remove(uid) {
                 None if !was_restored => StatusChange::Unchanged,
-                _ => StatusChange::Removed,
+                last => StatusChange::Removed {
+                    last: last.map(Box::new),
+                },
             };
         }
         let current = self.published.get(uid);

@@ -10,6 +10,7 @@ pub mod order;
 pub mod path_table;
 pub mod pods;
 pub mod restart;
+pub mod start_steps;
 mod string_table;
 pub mod summary_buffer;
 pub mod takeover;

@@ -12,6 +12,7 @@ mod notify;
 mod own;
 mod process;
 mod programs;
+mod publish_metrics;
 mod readiness;
 mod server;
 mod service_manager;
@@ -308,6 +309,8 @@ impl OwnSetup<'_> {
         if let Some(spans) = self.handover.and_then(Handover::spans) {
             traces.restore(spans);
         }
+        let publish = publish_metrics::run(run_directory.clone(), traces.clone());
+        tokio::spawn(publish);
         let routes = routes(self.config, &traces, inputs, upgrades);
         let own = OwnProcess::start(self.listener, self.lock, routes, traces, requests);
         Ok(own?)
@@ -343,6 +346,8 @@ fn serve(
     upgrades: Upgrades,
 ) -> impl Future<Output = Result<(), ServeError>> + use<> {
     let traces = TraceStore::start(config);
+    let publish = publish_metrics::run(config.polylet.run_directory.clone(), traces.clone());
+    tokio::spawn(publish);
     let routes = routes(config, &traces, inputs, upgrades);
     polylet_kit::serve::serve(listener, routes, std::future::pending())
 }

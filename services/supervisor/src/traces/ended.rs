@@ -38,6 +38,8 @@ impl TraceStoreInner {
         let Some(ended) = ended else { return false };
         if let Some(summary) = ended.trace.summary() {
             self.summaries().push(&summary);
+            self.start_counts.count(&summary);
+            self.counted.notify_one();
             self.following.send_modify(|_: &mut FollowState| {});
         }
         if let (Some(exporter), Some(root)) = (&self.exporter, ended.derived_root) {

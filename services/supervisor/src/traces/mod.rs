@@ -6,6 +6,7 @@ mod ended;
 mod export;
 mod receive;
 mod selection;
+mod start_counts;
 pub(crate) mod summary_convert;
 
 use std::fmt::Display;
@@ -25,6 +26,7 @@ use polylet_kit::config::{Config, TraceRing};
 use polylet_kit::memory;
 use polylet_kit::telemetry::ProcessIdentity;
 use polylet_trace::{TraceFilter, hex};
+use polylet_wire::lifecycle::v1::MetricFamily;
 use polylet_wire::supervisor::v1 as wire;
 use serde::{Deserialize, Deserializer};
 use tokio::sync::{Notify, watch};
@@ -35,6 +37,7 @@ use crate::core::trace_buffer::TraceBuffer;
 use convert::SpanResource;
 use export::{SpanExporter, UnsentSpans};
 pub(crate) use selection::TraceSelection;
+use start_counts::StartCounts;
 
 /// Most summaries of traces.
 const MAX_SUMMARIES: usize = 4_096;
@@ -56,6 +59,9 @@ struct TraceStoreInner {
     work: Arc<Notify>,
     /// The same, for the task that finds out which traces have ended.
     received: Arc<Notify>,
+    /// Notified when something has been counted, for the task that publishes it.
+    counted: Arc<Notify>,
+    start_counts: StartCounts,
     exporter: Option<SpanExporter>,
 }
 
@@ -114,6 +120,8 @@ impl TraceStore {
             following: watch::Sender::default(),
             work,
             received: Arc::new(Notify::new()),
+            counted: Arc::new(Notify::new()),
+            start_counts: StartCounts::new(),
             exporter,
         });
         tokio::spawn(ended::collect(Arc::downgrade(&inner), node.to_owned()));
@@ -187,6 +195,29 @@ impl TraceStore {
         self.inner.following.send_replace(FollowState { stopping });
     }
 
+    /// What this process has counted. Exemplars are those whose traces are kept.
+    pub(crate) fn counts(&self) -> Vec<MetricFamily> {
+        start_counts::forget_dropped(&self.inner);
+        polylet_kit::metrics::counted()
+    }
+
+    /// Resolves when something has been counted since the last call, for one caller at a time.
+    pub(crate) async fn counts_changed(&self) {
+        self.inner.counted.notified().await;
+    }
+
+    /// Lets it resolve.
+    #[cfg(test)]
+    pub(crate) fn note_counted(&self) {
+        self.inner.counted.notify_one();
+    }
+
+    /// An empty store. Needs the tokio runtime.
+    #[cfg(test)]
+    pub(crate) fn for_tests(bounds: &TraceRing) -> TraceStore {
+        TraceStore::new(bounds, "n1", None)
+    }
+
     /// Finds a trace by ID or pod.
     pub(crate) fn get(&self, query: &str) -> Result<wire::GetTraceResponse, Status> {
         let buffer = self.inner.buffer();
@@ -243,5 +274,6 @@ impl TraceStore {
             exporter.receive(request);
         }
         self.inner.received.notify_one();
+        self.inner.counted.notify_one();
     }
 }

@@ -59,6 +59,8 @@ impl State {
                     }
                 }
                 worker.cause = Some(cause::from_span(&span));
+                // Of the statuses that follow, too: without anything to stop, no other step is.
+                worker.last_step.clone_from(&worker.cause);
                 self.workers.queue.push(&uid);
             }
             Update::Synced => {

@@ -59,6 +59,7 @@ impl Cluster {
             format!("--config.file={}", config.display()),
             format!("--storage.tsdb.path={}", dir.join("data").display()),
             format!("--web.listen-address=127.0.0.1:{port}"),
+            "--enable-feature=exemplar-storage".to_owned(),
             "--log.level=warn".to_owned(),
         ];
         let mut component = Component::new(name, &program, args, self.scratch());
@@ -100,12 +101,26 @@ impl Prometheus {
     pub async fn query(&self, expression: &str) -> Result<Vec<Value>, HarnessError> {
         let encoded: String = expression.bytes().map(encoded).collect();
         let path = format!("/api/v1/query?query={encoded}");
-        let response = http::get("127.0.0.1", self.port, &path).await?;
+        self.list(&path, "/data/result").await
+    }
+
+    /// Series with the exemplars that an expression selects, of all time.
+    ///
+    /// # Errors
+    /// See [`Prometheus::query`].
+    pub async fn query_exemplars(&self, expression: &str) -> Result<Vec<Value>, HarnessError> {
+        let encoded: String = expression.bytes().map(encoded).collect();
+        let path = format!("/api/v1/query_exemplars?query={encoded}&start=0&end=9999999999");
+        self.list(&path, "/data").await
+    }
+
+    async fn list(&self, path: &str, pointer: &str) -> Result<Vec<Value>, HarnessError> {
+        let response = http::get("127.0.0.1", self.port, path).await?;
         let answer: Value = serde_json::from_str(&response.body).unwrap_or_default();
-        match answer.pointer("/data/result").and_then(Value::as_array) {
+        match answer.pointer(pointer).and_then(Value::as_array) {
             Some(results) if response.code() == 200 => Ok(results.clone()),
             _ => Err(HarnessError::Failed {
-                program: format!("query {expression}"),
+                program: format!("query {path}"),
                 status: response.status,
                 output: response.body,
             }),

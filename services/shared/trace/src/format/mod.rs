@@ -10,4 +10,6 @@ pub mod svg;
 mod timeline;
 
 #[cfg(test)]
+mod foreign_readers;
+#[cfg(test)]
 mod tests;

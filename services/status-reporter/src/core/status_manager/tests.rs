@@ -216,7 +216,7 @@ fn pod_is_removed_when_undesired_and_cleaned_up() {
         );
         manager.take_dirty();
         assert_eq!(
-            manager.reconcile("u") == StatusChange::Removed,
+            matches!(manager.reconcile("u"), StatusChange::Removed { .. }),
             gone,
             "{wants} {cleaned_up:?} {holds}"
         );
@@ -334,7 +334,10 @@ fn a_restored_status_of_a_pod_that_is_gone_is_removed() {
         .set_runtime_state("gone".into(), runtime_state(ContainerPhase::Running));
     manager.facts.set_runtime_state("gone".into(), None);
     assert!(manager.take_dirty().iter().any(|uid| uid == "gone"));
-    assert_eq!(manager.reconcile("gone"), StatusChange::Removed);
+    assert_eq!(
+        manager.reconcile("gone"),
+        StatusChange::Removed { last: None }
+    );
     assert!(!manager.statuses().contains_key("gone"));
     assert_eq!(manager.reconcile("gone"), StatusChange::Unchanged);
 }
