@@ -74,6 +74,22 @@ async fn exited_process_is_reported_where_pids_are_the_hosts() {
 }
 
 #[tokio::test]
+async fn pids_of_a_runtime_in_the_same_namespace_are_ours() {
+    let dir = tempfile::tempdir().unwrap();
+    let socket = dir.path().join("runtime.sock");
+    let endpoint = format!("unix://{}", socket.display());
+    assert_eq!(polylet_cri::listener_pid(&endpoint).await, None);
+    let _listener = tokio::net::UnixListener::bind(&socket).unwrap();
+    let pid = polylet_cri::listener_pid(&endpoint).await.unwrap();
+    assert_eq!(pid, i32::try_from(std::process::id()).unwrap());
+    let shared = pidfd::shares_pid_namespace(pid);
+    assert!(shared && !pidfd::shares_pid_namespace(i32::MAX));
+    let gone = Sleeper::start().kill();
+    let mut watcher = ExitWatcher::new(None, shared);
+    assert!(watcher.watch("u", A, gone), "the first container of a node");
+}
+
+#[tokio::test]
 async fn processes_outside_the_container_are_not_watched() {
     let other = Sleeper::start();
     let mut watcher = ExitWatcher::new(None, false);

@@ -45,7 +45,7 @@ mod streaming;
 mod trace;
 
 use jiff::Timestamp;
-use polylet_cri::RuntimeClient;
+use polylet_cri::{RuntimeClient, listener_pid};
 use polylet_kit::subprocess::SubprocessEntry;
 use polylet_kit::{Api, BoxError, Ctx, Service, ServiceDescriptor};
 use polylet_watch::Store;
@@ -90,9 +90,10 @@ pub async fn build(ctx: Ctx) -> Result<Service, BoxError> {
         drain.run_until_cancelled(events).await;
     });
     let manager = manager::Pleg::new(store.clone(), runtime_status, Timestamp::now());
+    let runtime_pid = listener_pid(&kubelet.container_runtime_endpoint).await;
     let exits = exit_watcher::ExitWatcher::new(
         pidfd::raise_open_file_limit(),
-        pidfd::in_host_pid_namespace(),
+        pidfd::in_host_pid_namespace() || runtime_pid.is_some_and(pidfd::shares_pid_namespace),
     );
     let root = &ctx.config().polylet.root_directory;
     let messages = runtime::TerminationMessageReader::new(root, ctx.drain());

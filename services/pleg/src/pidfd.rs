@@ -51,6 +51,13 @@ pub(crate) fn in_host_pid_namespace() -> bool {
     name.as_os_str() == "pid:[4026531836]"
 }
 
+/// Whether a process is in the pid namespace of this one, so that ids mean the same to both.
+pub(crate) fn shares_pid_namespace(pid: i32) -> bool {
+    let namespace = |process: &str| std::fs::read_link(format!("/proc/{process}/ns/pid")).ok();
+    let own = namespace("self");
+    own.is_some() && namespace(&pid.to_string()) == own
+}
+
 /// Opens the process with this id if it belongs to the container.
 pub(crate) fn lookup(pid: i32, container_id: &str) -> Result<ProcessLookup, PidfdError> {
     let Some(number) = Some(pid).filter(|pid| *pid > 0).and_then(Pid::from_raw) else {

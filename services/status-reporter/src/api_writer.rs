@@ -67,6 +67,7 @@ impl ApiWriter {
             name: manifest.name().to_owned(),
             status: published.status.clone(),
             may_run: !teardown.stopped,
+            deleting: !is_static && manifest.deletion_timestamp().is_some(),
             deletable: published.is_deletable(),
         };
         let now = self.now();

@@ -33,6 +33,6 @@ pub fn state_files(dir: &Path) -> BTreeMap<String, Arc<PodStatus>> {
     let _ = StateWriter::<BTreeMap<String, (String, u64)>>::open(dir.join("notices.json"));
     let opened = StateWriter::<PersistedStatuses>::open(dir.join("statuses.json"));
     opened
-        .map(|(_, stored)| stored.statuses)
+        .map(|(_, mut stored)| stored.take_statuses())
         .unwrap_or_default()
 }

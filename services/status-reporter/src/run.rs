@@ -52,7 +52,7 @@ impl EventLoop {
         busy: watch::Sender<bool>,
     ) -> Result<Self, StateFileError> {
         let path = ctx.run_dir().join("statuses.json");
-        let (writer, restored) = StateWriter::<PersistedStatuses>::open(path)?;
+        let (writer, mut restored) = StateWriter::<PersistedStatuses>::open(path)?;
         let access = ClientConfig::from_config(ctx.config(), crate::DESCRIPTOR.service);
         let gates = &ctx.config().kubelet.feature_gates;
         let pod_level_resources =
@@ -60,7 +60,7 @@ impl EventLoop {
         Ok(Self {
             inputs: sources::all(ctx, access.is_some()),
             api_writer: access.map(|access| ApiWriter::new(ctx, access, busy)),
-            state: State::new(restored.statuses, statuses)
+            state: State::new(restored.take_statuses(), statuses)
                 .with_pod_level_resources(pod_level_resources),
             traces: StartTraces::new(restored.started),
             counts: LifecycleCounts::default(),
@@ -272,7 +272,7 @@ async fn wait(api_writer: &mut Option<ApiWriter>) -> Option<(String, Arc<PodStat
 
 fn persisted(state: &State, traces: &StartTraces) -> PersistedStatuses {
     PersistedStatuses {
-        statuses: state.statuses(),
+        statuses: state.persisted_statuses(),
         started: traces.started(),
     }
 }

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
+use bytes::Bytes;
 use k8s_openapi::api::core::v1::PodStatus;
 use polylet_model::Manifest;
 use polylet_watch::{Update, Value};
@@ -19,6 +20,7 @@ use crate::core::facts::{
 use crate::core::published::StatusChange;
 use crate::core::status_manager::StatusManager;
 use crate::input::Input;
+use crate::state_file::PersistedStatus;
 use crate::status_store::StatusStore;
 
 /// Statuses that are computed before the calls of others have their turn: after a start, all pods are due.
@@ -31,6 +33,8 @@ pub struct State {
     /// Pods to reconcile. More are added when it is empty, so that none waits for others that change all
     /// the time.
     due: VecDeque<String>,
+    /// The statuses in the store, as JSON.
+    encoded: BTreeMap<String, Bytes>,
 }
 
 impl State {
@@ -40,6 +44,7 @@ impl State {
             manager: StatusManager::new(restored),
             store,
             due: VecDeque::new(),
+            encoded: BTreeMap::new(),
         }
     }
 
@@ -213,11 +218,13 @@ impl State {
                     published, changed, ..
                 } => {
                     unsaved |= changed;
-                    self.store
-                        .upsert(uid, convert::pod_status(&published, cause));
+                    let status = convert::pod_status(&published, cause);
+                    self.encoded.insert(uid.clone(), status.status.clone());
+                    self.store.upsert(uid, status);
                 }
                 StatusChange::Removed { .. } => {
                     unsaved = true;
+                    self.encoded.remove(&uid);
                     self.store.remove(&uid);
                 }
             }
@@ -260,6 +267,17 @@ impl State {
     }
 
     /// The last status of every pod, to be persisted.
+    pub(crate) fn persisted_statuses(&self) -> BTreeMap<String, PersistedStatus> {
+        let persisted = |(uid, status)| {
+            let encoded = self.encoded.get(&uid).cloned();
+            let decoded = || PersistedStatus::Decoded(status);
+            let status = encoded.map_or_else(decoded, PersistedStatus::Encoded);
+            (uid, status)
+        };
+        self.statuses().into_iter().map(persisted).collect()
+    }
+
+    /// The last status of every pod.
     pub fn statuses(&self) -> BTreeMap<String, Arc<PodStatus>> {
         self.manager.statuses()
     }

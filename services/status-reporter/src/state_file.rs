@@ -5,10 +5,13 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use k8s_openapi::api::core::v1::PodStatus;
 use polylet_kit::state_file::{StateFile, StateFileError};
 use serde::de::DeserializeOwned;
-use serde::{Deserialize, Serialize};
+use serde::ser::Error as _;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde_json::value::RawValue;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
@@ -25,9 +28,49 @@ const MAX_INTERVAL: Duration = Duration::from_secs(1);
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(crate) struct PersistedStatuses {
     /// The last status of each pod, by uid.
-    pub(crate) statuses: BTreeMap<String, Arc<PodStatus>>,
+    pub(crate) statuses: BTreeMap<String, PersistedStatus>,
     /// Pods that were Ready once: their start is not traced again.
     pub(crate) started: BTreeSet<String>,
+}
+
+/// A status in the file. The file has all pods and is written often while pods start, so that what is
+/// served of a pod is written as it is and not encoded again.
+#[derive(Clone, Debug)]
+pub(crate) enum PersistedStatus {
+    /// Read from the file.
+    Decoded(Arc<PodStatus>),
+    /// The JSON that is served.
+    Encoded(Bytes),
+}
+
+impl Serialize for PersistedStatus {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self {
+            PersistedStatus::Decoded(status) => status.serialize(serializer),
+            PersistedStatus::Encoded(json) => {
+                let json = serde_json::from_slice::<&RawValue>(json);
+                json.map_err(S::Error::custom)?.serialize(serializer)
+            }
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for PersistedStatus {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        Arc::deserialize(deserializer).map(PersistedStatus::Decoded)
+    }
+}
+
+impl PersistedStatuses {
+    /// The statuses of the previous process instance.
+    pub(crate) fn take_statuses(&mut self) -> BTreeMap<String, Arc<PodStatus>> {
+        let statuses = std::mem::take(&mut self.statuses).into_iter();
+        let decoded = statuses.filter_map(|(uid, status)| match status {
+            PersistedStatus::Decoded(status) => Some((uid, status)),
+            PersistedStatus::Encoded(_) => None,
+        });
+        decoded.collect()
+    }
 }
 
 /// A state file and its pending write.
@@ -127,6 +170,24 @@ fn write_interval(took: Duration) -> Duration {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn encoded_statuses_are_written_as_they_are() {
+        let json = r#"{"phase":"Running","podIP":"10.0.0.1","startTime":"2026-01-02T03:04:05Z"}"#;
+        let encoded = PersistedStatus::Encoded(Bytes::from_static(json.as_bytes()));
+        assert_eq!(serde_json::to_string(&encoded).unwrap(), json);
+        let mut stored = PersistedStatuses {
+            statuses: BTreeMap::from([("u1".to_owned(), encoded)]),
+            ..Default::default()
+        };
+        let text = serde_json::to_string(&stored).unwrap();
+        stored = serde_json::from_str(&text).unwrap();
+        assert_eq!(serde_json::to_string(&stored).unwrap(), text);
+        let restored = stored.take_statuses();
+        assert_eq!(restored["u1"].pod_ip.as_deref(), Some("10.0.0.1"));
+        let broken = PersistedStatus::Encoded(Bytes::from_static(b"{"));
+        assert!(serde_json::to_string(&broken).is_err());
+    }
 
     #[test]
     fn slow_writes_are_less_frequent() {

@@ -67,7 +67,7 @@ struct BenchArgs {
     #[arg(long)]
     memory: bool,
     /// Measures only the calls to the runtime and the processor time of `--burst` starts and deletions
-    /// at once.
+    /// at once; with `--kubelet` in a cluster, with the writes to the API server.
     #[arg(long)]
     calls: bool,
     /// Limit of concurrent pod starts; the node's default if not set.

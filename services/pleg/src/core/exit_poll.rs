@@ -18,6 +18,9 @@ const DELAYS_MS: [u64; 18] = [
 /// the first of the longer delays.
 const EVENT_GRACE: Duration = Duration::from_secs(1);
 const FIRST_LONG_DELAY: usize = 12;
+/// A runtime that reports other ends is busy rather than silent: it is not asked meanwhile, for this
+/// long after the exit.
+const MAX_EVENT_GRACE: Duration = Duration::from_secs(5);
 
 /// A pod's containers whose process has exited while the runtime still reports them as running.
 #[derive(Debug, Default)]
@@ -28,6 +31,8 @@ struct Attempts {
     count: usize,
     /// The time of the next request.
     due: Timestamp,
+    /// Until when events of other ends delay it; `None` where the runtime sends none.
+    event_until: Option<Timestamp>,
 }
 
 impl ExitPoll {
@@ -47,12 +52,27 @@ impl ExitPoll {
             Attempts {
                 count: FIRST_LONG_DELAY,
                 due: now.plus(EVENT_GRACE),
+                event_until: Some(now.plus(MAX_EVENT_GRACE)),
             }
         } else {
-            Attempts { count: 0, due: now }
+            Attempts {
+                count: 0,
+                due: now,
+                event_until: None,
+            }
         };
         self.0.insert(id.to_owned(), attempts);
         true
+    }
+
+    /// Delays what is due because the runtime has reported the end of any container `at`.
+    pub(super) fn on_end_event(&mut self, at: Timestamp, now: Timestamp) {
+        let until = at.plus(EVENT_GRACE);
+        for attempts in self.0.values_mut().filter(|one| one.due <= now) {
+            if let Some(limit) = attempts.event_until {
+                attempts.due = attempts.due.max(until.min(limit));
+            }
+        }
     }
 
     /// The containers whose status is due.
@@ -148,6 +168,30 @@ mod tests {
             poll.add(&status, "a", false, at(last)),
             "can be added again"
         );
+    }
+
+    #[test]
+    fn a_busy_runtime_is_not_asked_before_it_is_silent() {
+        let status = status(&[("a", RUNNING)]);
+        let mut poll = ExitPoll::default();
+        poll.add(&status, "a", true, at(0));
+        assert_eq!(poll.next_due(), Some(at(1000)));
+        // Not due yet.
+        poll.on_end_event(at(900), at(950));
+        assert_eq!(poll.next_due(), Some(at(1000)));
+        poll.on_end_event(at(900), at(1000));
+        assert_eq!(poll.next_due(), Some(at(1900)));
+        poll.on_end_event(at(800), at(1900));
+        assert_eq!(poll.next_due(), Some(at(1900)), "silent since");
+        poll.on_end_event(at(4800), at(4900));
+        assert_eq!(poll.next_due(), Some(at(5000)), "not for ever");
+        poll.on_end_event(at(4999), at(5000));
+        assert_eq!(poll.next_due(), Some(at(5000)));
+        // A runtime without events is asked at once.
+        let mut poll = ExitPoll::default();
+        poll.add(&status, "a", false, at(0));
+        poll.on_end_event(at(0), at(0));
+        assert_eq!(poll.next_due(), Some(at(0)));
     }
 
     #[test]

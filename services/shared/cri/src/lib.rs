@@ -21,7 +21,7 @@ mod error;
 pub mod labels;
 pub mod log;
 
-pub use client::{CallContext, ExecOutput, ExecRequest, RuntimeClient};
+pub use client::{CallContext, ExecOutput, ExecRequest, RuntimeClient, listener_pid};
 pub use error::{CriError, RuntimeMessage};
 /// The messages of the interface.
 pub use polylet_wire::runtime::v1;

@@ -21,6 +21,7 @@ use crate::BoxError;
 use crate::cause;
 use crate::descriptor::Dependency;
 use crate::handshake::Handshake;
+use crate::request_end::end_with_message;
 
 /// The largest message accepted from a peer, in bytes. A pod, ConfigMap or Secret can have 1.5 MiB in
 /// the cluster's store and several times that as JSON, some messages hold several manifests, and
@@ -120,7 +121,8 @@ impl Service<Request<Body>> for Channel {
         self.inner.poll_ready(cx).map_err(Into::into)
     }
 
-    fn call(&mut self, mut request: Request<Body>) -> ResponseFuture {
+    fn call(&mut self, request: Request<Body>) -> ResponseFuture {
+        let mut request = request.map(end_with_message);
         let span = tracing::Span::current();
         if let Some(value) =
             cause::traceparent(&span).and_then(|text| HeaderValue::from_str(&text).ok())

@@ -22,6 +22,7 @@ use crate::core::view::PodLifecycle;
 use crate::runtime::StepContext;
 use crate::state::{POD_SOURCES, name_conflicts};
 
+mod forgetting;
 mod intents;
 mod resources;
 mod sources;

@@ -163,13 +163,17 @@ impl State {
                 if worker.is_at_rest() && state.cause.is_some() && !worker.pod.removal_requested {
                     worker.cause = state.cause;
                 }
+                worker.pod.in_stream = true;
                 apply_result::on_observed(&mut worker.pod, observed)
                     .then_some((reference.uid, RefreshScope::Everything))
             }
             // A removal has no time, and may be older than the response to a refresh.
             Update::Remove(uid) => {
-                let worker = self.workers.get(&uid)?;
-                let scope = scope_after_removal(&worker.pod)?;
+                let worker = self.workers.get_mut(&uid)?;
+                worker.pod.in_stream = false;
+                let scope = scope_after_removal(&worker.pod);
+                self.workers.queue.push(&uid);
+                let scope = scope?;
                 Some((uid, scope))
             }
             Update::Synced => {

@@ -17,6 +17,8 @@ use crate::{BenchArgs, idle, memory};
 
 /// One of the two agents.
 mod agent;
+/// What pods cost in calls, requests and processor time.
+mod calls;
 /// The API server's own time for a change.
 mod patches;
 /// Many pods at once.
@@ -52,6 +54,8 @@ pub(crate) async fn run(args: &BenchArgs, bin_dir: PathBuf) -> Result<ClusterTab
         bench.scrapes(args.burst).await?;
     } else if args.streams {
         bench.streams(args.starts).await?;
+    } else if args.calls {
+        bench.calls(args.burst).await?;
     } else {
         bench.all(args).await?;
     }

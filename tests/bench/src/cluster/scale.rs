@@ -116,7 +116,7 @@ impl Bench<'_> {
     }
 
     /// The calls to the runtime that an agent has made since its start.
-    async fn runtime_calls(&self, which: usize) -> Result<RuntimeCalls, HarnessError> {
+    pub(super) async fn runtime_calls(&self, which: usize) -> Result<RuntimeCalls, HarnessError> {
         let url = format!(
             "/api/v1/nodes/{}/proxy/metrics",
             self.sides[which].node.name()

@@ -300,6 +300,9 @@ impl PodCache {
         let Some(entry) = self.pods.get_mut(uid) else {
             return;
         };
+        if let Some(at) = self.last_end_event {
+            entry.exit_poll.on_end_event(at, now);
+        }
         let is_due = entry.due.is_some_and(|due| due <= now);
         let mut changes = entry.deferred.take_due(now);
         let polled = entry.exit_poll.due(now).filter_map(|id| {

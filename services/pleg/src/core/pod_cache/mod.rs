@@ -44,6 +44,8 @@ pub struct PodCache {
     relist_again: bool,
     relist_due: Timestamp,
     period: RelistPeriod,
+    /// When the last event about the end or removal of something came.
+    last_end_event: Option<Timestamp>,
     /// Pods that the last list showed changed and for which no event has come yet: it is late, or
     /// missed if the next list comes before.
     without_event: BTreeSet<String>,
@@ -125,6 +127,7 @@ impl PodCache {
             relist_again: false,
             relist_due: now,
             period: RelistPeriod::default(),
+            last_end_event: None,
             without_event: BTreeSet::new(),
             sync: InitialSync::NotListed,
             actions: Vec::new(),
@@ -143,6 +146,7 @@ impl PodCache {
             for entry in self.pods.values_mut() {
                 entry.last_inspection = None;
             }
+            self.last_end_event = None;
             self.latest = now;
         }
         self.latest = self.latest.max(now);
@@ -211,6 +215,9 @@ impl PodCache {
 
     /// Takes an event of the runtime.
     pub fn handle_event(&mut self, event: RuntimeEvent, now: Timestamp) {
+        if event.kind > RuntimeEventKind::Started {
+            self.last_end_event = Some(now);
+        }
         let owner = || self.owners.get(&event.id).cloned();
         let uid = event.pod.as_ref().map(|pod| pod.uid.clone());
         let Some(uid) = uid.or_else(owner) else {

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use hyper_util::rt::TokioIo;
-use polylet_kit::trace_context;
+use polylet_kit::{EndWithMessage, trace_context};
 use polylet_wire::runtime::v1::image_service_client::ImageServiceClient;
 use polylet_wire::runtime::v1::runtime_service_client::RuntimeServiceClient;
 use tokio::net::UnixStream;
@@ -28,6 +28,9 @@ pub use containers::{ExecOutput, ExecRequest};
 
 /// The largest message that is accepted, as upstream.
 const MAX_MESSAGE_BYTES: usize = 16 << 20;
+
+/// A socket that is listened at takes connections at once.
+const LISTENER_TIMEOUT: Duration = Duration::from_millis(100);
 
 /// A client of the container runtime. It connects for the first call and again when the connection has
 /// broken. Cheap to clone.
@@ -105,13 +108,24 @@ impl RuntimeClient {
         }
     }
 
-    fn runtime_service(&self) -> RuntimeServiceClient<Channel> {
-        RuntimeServiceClient::new(self.channel.clone()).max_decoding_message_size(MAX_MESSAGE_BYTES)
+    fn runtime_service(&self) -> RuntimeServiceClient<EndWithMessage<Channel>> {
+        RuntimeServiceClient::new(EndWithMessage(self.channel.clone()))
+            .max_decoding_message_size(MAX_MESSAGE_BYTES)
     }
 
-    fn image_service(&self) -> ImageServiceClient<Channel> {
-        ImageServiceClient::new(self.channel.clone()).max_decoding_message_size(MAX_MESSAGE_BYTES)
+    fn image_service(&self) -> ImageServiceClient<EndWithMessage<Channel>> {
+        ImageServiceClient::new(EndWithMessage(self.channel.clone()))
+            .max_decoding_message_size(MAX_MESSAGE_BYTES)
     }
+}
+
+/// The process that listens at the runtime's socket, by its id in this process's pid namespace. `None`
+/// while nothing listens, or where it has no id here.
+pub async fn listener_pid(endpoint: &str) -> Option<i32> {
+    let connected = UnixStream::connect(socket_path(endpoint));
+    let connected = tokio::time::timeout(LISTENER_TIMEOUT, connected).await;
+    let credentials = connected.ok()?.ok()?.peer_cred().ok()?;
+    credentials.pid().filter(|pid| *pid > 0)
 }
 
 /// The path of the socket. Only Unix sockets are supported: with another endpoint, connecting fails and

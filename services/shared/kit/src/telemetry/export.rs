@@ -15,10 +15,10 @@ use polylet_metrics::{Metric, register};
 use tokio::sync::Notify;
 use tokio::time::{Instant, timeout};
 
-use crate::memory;
+use crate::{EndWithMessage, memory};
 
 /// Delay between the first ended span and the request, to send spans in batches.
-const BATCH_DELAY: Duration = Duration::from_millis(50);
+const BATCH_DELAY: Duration = Duration::from_millis(250);
 /// Most spans in the queue; further ones are dropped and counted.
 const MAX_QUEUED: usize = 2048;
 /// Most spans in one request.
@@ -174,7 +174,7 @@ impl SpanProcessor for QueueProcessor {
 /// to which the supervisor exports, and not about its socket.
 pub(super) async fn run(queue: Arc<SpanQueue>, resource: Resource, socket: PathBuf) {
     let channel = crate::channel::unix_with_timeout(&socket, Duration::ZERO);
-    let mut supervisor = TraceServiceClient::new(channel);
+    let mut supervisor = TraceServiceClient::new(EndWithMessage(channel));
     let resource = ResourceAttributesWithSchema::from(&resource);
     let mut is_logged = false;
     let mut retry_at = None;

@@ -16,6 +16,8 @@ pub(crate) struct DesiredStatus {
     pub(crate) status: Arc<PodStatus>,
     /// Whether a container may still run.
     pub(crate) may_run: bool,
+    /// The deletion was requested at the API server.
+    pub(crate) deleting: bool,
     /// The deletion was requested at the API server, and the pod is cleaned up here.
     pub(crate) deletable: bool,
 }
@@ -46,6 +48,9 @@ pub(crate) enum Priority {
     High,
     /// An intermediate step, batched with others.
     Batched,
+    /// No container of a pod that is being deleted runs any more: its last status follows once its
+    /// sandbox is stopped. Upstream's pod worker publishes none before that.
+    Ending,
 }
 
 /// The next request; `None` when the API server is up to date.
@@ -55,7 +60,12 @@ pub(crate) fn next_action(
 ) -> Option<(ApiAction, Priority)> {
     let new = merge::merged(&api.status, &desired.status, desired.may_run);
     if let Some(body) = patch::between(&api.uid, &api.status, &new) {
-        return Some((ApiAction::Patch(body), priority(&api.status, &new)));
+        let priority = if desired.deleting && is_ending(&new) {
+            Priority::Ending
+        } else {
+            priority(&api.status, &new)
+        };
+        return Some((ApiAction::Patch(body), priority));
     }
     is_deletable(desired, api).then_some((ApiAction::Delete, Priority::Immediate))
 }
@@ -63,6 +73,15 @@ pub(crate) fn next_action(
 /// Whether the pod may be deleted at the API server, apart from fields that it may not have yet.
 pub(crate) fn is_deletable(desired: &DesiredStatus, api: &ApiStatus) -> bool {
     desired.deletable && has_ended(&api.status)
+}
+
+/// Whether no container runs of a pod whose phase is not terminal yet.
+fn is_ending(status: &PodStatus) -> bool {
+    let runs = |container: &ContainerStatus| {
+        let state = container.state.as_ref();
+        state.is_some_and(|state| state.running.is_some())
+    };
+    !has_ended(status) && !containers(status).any(runs)
 }
 
 fn has_ended(status: &PodStatus) -> bool {
@@ -73,15 +92,7 @@ fn priority(old: &PodStatus, new: &PodStatus) -> Priority {
     if has_ended(old) != has_ended(new) || is_ready(old) != is_ready(new) {
         return Priority::Immediate;
     }
-    let runs = |status: &PodStatus| {
-        let lists = [
-            &status.container_statuses,
-            &status.init_container_statuses,
-            &status.ephemeral_container_statuses,
-        ];
-        let all = lists.into_iter().flatten().flatten();
-        all.map(container_run).collect::<Vec<_>>()
-    };
+    let runs = |status: &PodStatus| containers(status).map(container_run).collect::<Vec<_>>();
     let (before, after) = (runs(old), runs(new));
     let is_new = |run: &(String, i32, bool)| (run.2 || run.1 > 0) && !before.contains(run);
     if after.iter().any(is_new) {
@@ -89,6 +100,15 @@ fn priority(old: &PodStatus, new: &PodStatus) -> Priority {
     } else {
         Priority::Batched
     }
+}
+
+fn containers(status: &PodStatus) -> impl Iterator<Item = &ContainerStatus> {
+    let lists = [
+        &status.container_statuses,
+        &status.init_container_statuses,
+        &status.ephemeral_container_statuses,
+    ];
+    lists.into_iter().flatten().flatten()
 }
 
 /// Identifies a run of a container: name, restart count, and whether it has ended.

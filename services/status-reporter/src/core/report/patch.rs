@@ -3,30 +3,23 @@
 use k8s_openapi::api::core::v1::PodStatus;
 use polylet_model::constants::condition as condition_type;
 use polylet_model::quantity::Amount;
+use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 use super::merge::OWNED_CONDITIONS;
 
-/// Fields that the node agent writes. Other fields, known to this build or not, are never patched.
-const FIELDS: [&str; 17] = [
-    "allocatedResources",
-    "containerStatuses",
-    "ephemeralContainerStatuses",
-    "hostIP",
-    "hostIPs",
-    "initContainerStatuses",
-    "message",
-    "nominatedNodeName",
-    "observedGeneration",
-    "phase",
-    "podIP",
-    "podIPs",
-    "qosClass",
-    "reason",
-    "resize",
-    "resources",
-    "startTime",
-];
+/// Takes the fields that the node agent writes, as JSON, where they differ. Other fields, known to this
+/// build or not, are never patched. What is equal is not encoded: most of a status stays as it is.
+macro_rules! differing {
+    ($old:ident, $new:ident, $($name:literal: $field:ident,)+) => {{
+        let mut fields = Vec::new();
+        $(if $old.$field != $new.$field {
+            let (old, new) = ($old.$field.as_ref(), $new.$field.as_ref());
+            fields.push(($name, old.and_then(json), new.and_then(json)));
+        })+
+        fields
+    }};
+}
 
 /// Lists with a merge key that are replaced as a whole.
 const REPLACED: [&str; 2] = ["hostIPs", "podIPs"];
@@ -34,11 +27,28 @@ const REPLACED: [&str; 2] = ["hostIPs", "podIPs"];
 /// The body of a patch from `old` to `new`, with the uid as a precondition; `None` when no field of
 /// the node agent differs.
 pub(crate) fn between(uid: &str, old: &PodStatus, new: &PodStatus) -> Option<Value> {
-    // A status always has a JSON form.
-    let (old, new) = (fields(old)?, fields(new)?);
+    let fields = differing!(old, new,
+        "allocatedResources": allocated_resources,
+        "containerStatuses": container_statuses,
+        "ephemeralContainerStatuses": ephemeral_container_statuses,
+        "hostIP": host_ip,
+        "hostIPs": host_ips,
+        "initContainerStatuses": init_container_statuses,
+        "message": message,
+        "nominatedNodeName": nominated_node_name,
+        "observedGeneration": observed_generation,
+        "phase": phase,
+        "podIP": pod_ip,
+        "podIPs": pod_ips,
+        "qosClass": qos_class,
+        "reason": reason,
+        "resize": resize,
+        "resources": resources,
+        "startTime": start_time,
+    );
     let mut status = Map::new();
-    for field in FIELDS {
-        match difference(field, old.get(field), new.get(field)) {
+    for (field, old, new) in fields {
+        match difference(field, old.as_ref(), new.as_ref()) {
             Some(Value::Array(items)) if REPLACED.contains(&field) => {
                 let mut list = vec![json!({ "$patch": "replace" })];
                 list.extend(items);
@@ -50,15 +60,19 @@ pub(crate) fn between(uid: &str, old: &PodStatus, new: &PodStatus) -> Option<Val
             None => {}
         }
     }
-    conditions(&old, &new, &mut status);
+    if old.conditions != new.conditions {
+        let list = |status: &PodStatus| -> Vec<Value> {
+            let list = status.conditions.iter().flatten();
+            list.filter_map(json).collect()
+        };
+        conditions(&list(old), &list(new), &mut status);
+    }
     (!status.is_empty()).then(|| json!({ "metadata": { "uid": uid }, "status": status }))
 }
 
-fn fields(status: &PodStatus) -> Option<Map<String, Value>> {
-    match serde_json::to_value(status) {
-        Ok(Value::Object(fields)) => Some(fields),
-        _ => None,
-    }
+/// A part of a status, which always has a JSON form.
+fn json(value: &impl Serialize) -> Option<Value> {
+    serde_json::to_value(value).ok()
 }
 
 /// The patch of a field; `None` when both values are equivalent.
@@ -88,20 +102,15 @@ fn difference(field: &str, old: Option<&Value>, new: Option<&Value>) -> Option<V
 
 /// The patch of the conditions, which are merged by type: only owned ones that differ are sent, so that
 /// concurrent writes of others stay.
-fn conditions(old: &Map<String, Value>, new: &Map<String, Value>, patch: &mut Map<String, Value>) {
-    let list = |status: &Map<String, Value>| -> Vec<Value> {
-        let list = status.get("conditions").and_then(Value::as_array);
-        list.cloned().unwrap_or_default()
-    };
+fn conditions(old: &[Value], new: &[Value], patch: &mut Map<String, Value>) {
     let type_of = |condition: &Value| condition["type"].as_str().unwrap_or("").to_owned();
     let is_owned = |type_: &str| {
         OWNED_CONDITIONS.contains(&type_) || type_ == condition_type::DISRUPTION_TARGET
     };
-    let (old, new) = (list(old), list(new));
     let find = |list: &[Value], type_: &str| list.iter().find(|c| type_of(c) == type_).cloned();
     let mut changes = Vec::new();
     for condition in new.iter().filter(|condition| is_owned(&type_of(condition))) {
-        let known = find(&old, &type_of(condition)).unwrap_or(Value::Null);
+        let known = find(old, &type_of(condition)).unwrap_or(Value::Null);
         if canonical("", condition) == canonical("", &known) {
             continue;
         }
@@ -113,9 +122,9 @@ fn conditions(old: &Map<String, Value>, new: &Map<String, Value>, patch: &mut Ma
         }
         changes.push(condition);
     }
-    for known in &old {
+    for known in old {
         let type_ = type_of(known);
-        if OWNED_CONDITIONS.contains(&type_.as_str()) && find(&new, &type_).is_none() {
+        if OWNED_CONDITIONS.contains(&type_.as_str()) && find(new, &type_).is_none() {
             changes.push(json!({ "$patch": "delete", "type": type_ }));
         }
     }

@@ -16,6 +16,9 @@ use super::request::{PatchResult, StatusRequest};
 const BATCH_DELAY: Duration = Duration::from_millis(400);
 const BATCH_DELAY_PER_POD: Duration = Duration::from_millis(50);
 const MAX_BATCH_DELAY: Duration = Duration::from_secs(4);
+/// How long the status of a pod that is about to end waits for the last one. Network plugins that take
+/// longer are not normal.
+const ENDING_DELAY: Duration = Duration::from_secs(10);
 /// The least time between two batched patches of one pod, so that even a slow start costs one.
 const MIN_BATCH_INTERVAL: Duration = Duration::from_secs(2);
 /// How long the watch may take to deliver a patched status.
@@ -115,13 +118,17 @@ impl PodEntry {
             }
             return;
         };
-        let batched = priority == Priority::Batched;
+        let batched = priority >= Priority::Batched;
         let mut due = now;
         if batched {
             let (since, delay) = self.batch.get_or_insert((now, Duration::ZERO));
             // A batch is never shortened: the last of many pods that start has waited longest and
             // is about to be ready.
-            *delay = batch_delay(waiting).max(*delay);
+            let least = match priority {
+                Priority::Ending => ENDING_DELAY,
+                _ => batch_delay(waiting),
+            };
+            *delay = least.max(*delay);
             due = *since + *delay;
             let next_batch = self.batched_at.map(|sent| sent + MIN_BATCH_INTERVAL);
             due = due.max(next_batch.unwrap_or_default());
@@ -144,6 +151,12 @@ impl PodEntry {
         });
     }
 
+    /// Whether the pending request may change without a change of a status.
+    pub(super) fn depends_on_time(&self) -> bool {
+        let pending = self.pending.as_ref();
+        self.patched.is_some() || pending.is_some_and(|p| p.priority >= Priority::Batched)
+    }
+
     /// The pending request, to be sent.
     pub(super) fn request(&self, pod: &str) -> Option<StatusRequest> {
         let (desired, api, pending) = (
@@ -163,7 +176,7 @@ impl PodEntry {
     /// Records that the pending request was sent.
     pub(super) fn on_sent(&mut self, now: Duration) {
         let pending = self.pending.take();
-        if matches!(&pending, Some(pending) if pending.priority == Priority::Batched) {
+        if matches!(&pending, Some(pending) if pending.priority >= Priority::Batched) {
             self.batched_at = Some(now);
         }
         let patches = pending.is_some_and(|pending| pending.action != ApiAction::Delete);

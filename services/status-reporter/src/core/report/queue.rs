@@ -137,8 +137,10 @@ impl PatchQueue {
             let Some(entry) = self.pods.get_mut(&pod) else {
                 continue;
             };
-            // Apparent drift may be settled by now.
-            entry.update(others_waiting(&self.waiting, &pod), now);
+            // Apparent drift may be settled by now, and a batch may wait for more pods.
+            if entry.depends_on_time() {
+                entry.update(others_waiting(&self.waiting, &pod), now);
+            }
             let Some(request) = entry.request(&pod) else {
                 self.waiting.remove(&pod);
                 continue;

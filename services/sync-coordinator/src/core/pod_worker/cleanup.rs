@@ -159,6 +159,11 @@ pub fn forget_after_delay(view: &View<'_>, plan: &mut Plan) {
     let Some(since) = view.pod.cleaned_up_at else {
         return;
     };
+    // Refreshes overtake a stream that is behind: what it still brings would make a new pod of the
+    // one that was removed, which is stopped and removed once more.
+    if view.pod.in_stream {
+        return;
+    }
     let deleting = view
         .pod
         .spec

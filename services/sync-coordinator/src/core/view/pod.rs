@@ -81,6 +81,8 @@ pub struct PodSyncStatus {
     pub observed: Option<Rc<PodRuntimeState>>,
     /// The runtime's state as last reported.
     pub last_reported: Rc<PodRuntimeState>,
+    /// Pleg's stream has shown something of the pod, and its removal has not arrived yet.
+    pub in_stream: bool,
     /// Effects of steps that the last report may not show yet, by their number.
     pub pending_effects: Vec<(u64, PendingEffect)>,
     /// Number of effects so far.

@@ -1,5 +1,6 @@
 //! When patches are sent, and in what order.
 
+mod deletions;
 mod failures;
 
 use std::sync::Arc;
@@ -23,6 +24,7 @@ fn desired(name: &str, of: Value) -> Option<DesiredStatus> {
         name: name.to_owned(),
         status: status(of).into(),
         may_run: true,
+        deleting: false,
         deletable: false,
     })
 }

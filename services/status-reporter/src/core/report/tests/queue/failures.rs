@@ -174,6 +174,7 @@ fn ineffective_patches_become_rare() {
 fn pod_is_deleted_despite_ineffective_patches() {
     let ended = with(exited(), &[("/phase", json!("Failed"))]);
     let deleted = DesiredStatus {
+        deleting: true,
         deletable: true,
         may_run: false,
         ..desired("p", ended.clone()).unwrap()

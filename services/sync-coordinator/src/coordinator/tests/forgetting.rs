@@ -1,0 +1,55 @@
+//! When a removed pod is forgotten.
+
+use super::*;
+
+/// Finishes all steps until none follows; the runtime has nothing of the pod after each.
+fn finish_all_steps(coordinator: &mut Coordinator, effects: &RecordedEffects, seconds: i64) {
+    loop {
+        let steps = effects.steps.take();
+        if steps.is_empty() {
+            return;
+        }
+        for (uid, step) in steps {
+            let finished = Input::StepFinished {
+                uid,
+                key: step.key(),
+                outcome: Box::new(StepOutcome::Done),
+                state: None,
+            };
+            coordinator.handle_input(finished, at(seconds));
+        }
+        for uid in effects.refreshed.take() {
+            let state = PodState {
+                observed_at: Some(to_wire(at(seconds))),
+                ..Default::default()
+            };
+            let refreshed = Input::PodRefreshed {
+                effect_count: worker(coordinator, &uid).pod.effect_count,
+                uid,
+                state: Some(state),
+            };
+            coordinator.handle_input(refreshed, at(seconds));
+        }
+        coordinator.reconcile(at(seconds));
+    }
+}
+
+#[test]
+fn late_state_of_a_removed_pod_is_not_removed_again() {
+    let (mut coordinator, effects) = synced(RestoredState::default());
+    sync_sources(&mut coordinator);
+    coordinator.handle_input(Input::Volumes(Update::Synced), at(0));
+    coordinator.handle_input(Input::PodState(state("u1", 4)), at(5));
+    coordinator.reconcile(at(5));
+    finish_all_steps(&mut coordinator, &effects, 6);
+    // The stream is seconds behind the responses to refreshes.
+    coordinator.handle_input(Input::Timer, at(9));
+    coordinator.reconcile(at(9));
+    coordinator.handle_input(Input::PodState(state("u1", 5)), at(9));
+    coordinator.reconcile(at(9));
+    assert_eq!(*effects.steps.borrow(), []);
+    coordinator.handle_input(Input::PodState(Update::Remove("u1".into())), at(10));
+    coordinator.reconcile(at(10));
+    assert!(coordinator.state.workers.get("u1").is_none());
+    assert_eq!(*effects.refreshed.borrow(), [""; 0]);
+}
