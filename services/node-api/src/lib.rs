@@ -8,8 +8,9 @@
 //! - `read-only`: plain HTTP without authentication (port 10255), if configured.
 //!
 //! The service has no event loop, and no other state than what the supervisor has counted, as it publishes that
-//! (`published_metrics`): each response is computed from responses of its peers (status-reporter: pods and statuses; pleg: containers, URLs of the runtime's streams; eviction: the stats summary; prober:
-//! counts of probes; all services: what they count). At rest it observes now and then whether pods are synced (`health`).
+//! (`published_metrics`): each response is computed from responses of its peers (status-reporter: pods and statuses;
+//! pleg: containers, URLs of the runtime's streams; eviction: the stats summary; prober: counts of probes; all
+//! services: what they count). At rest it observes now and then whether pods are synced (`health`).
 //!
 //! When it is restarted or upgraded, streams of containers and followed logs stay with the old process, which has
 //! released its ports, and end with them or at `streamDrainTimeout`; all else is served by the new one.

@@ -223,6 +223,10 @@ impl EventLoop {
                     }
                     cause
                 }
+                StatusChange::Unknown => {
+                    traces.remove(uid);
+                    cause
+                }
                 StatusChange::Unchanged => cause,
             }
         });

@@ -213,7 +213,7 @@ impl State {
             let change = self.manager.reconcile(&uid);
             let cause = on_change(&uid, &change);
             match change {
-                StatusChange::Unchanged => {}
+                StatusChange::Unchanged | StatusChange::Unknown => {}
                 StatusChange::Updated {
                     published, changed, ..
                 } => {

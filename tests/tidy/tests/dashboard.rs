@@ -41,9 +41,42 @@ fn queries(dashboard: &Value) -> Vec<(String, String)> {
 #[derive(Default)]
 struct FamilyFinder {
     families: BTreeMap<String, BTreeSet<String>>,
+    /// Texts of the constants in the present file, by which labels may be named.
+    constants: BTreeMap<String, Vec<String>>,
 }
 
 impl FamilyFinder {
+    fn add_constants(&mut self, file: &syn::File) {
+        self.constants.clear();
+        for item in &file.items {
+            if let syn::Item::Const(constant) = item {
+                let texts = self.strings(&constant.expr);
+                self.constants.insert(constant.ident.to_string(), texts);
+            }
+        }
+    }
+
+    fn strings(&self, expression: &syn::Expr) -> Vec<String> {
+        match expression {
+            syn::Expr::Lit(literal) => match &literal.lit {
+                Lit::Str(text) => vec![text.value()],
+                _ => Vec::new(),
+            },
+            syn::Expr::Reference(reference) => self.strings(&reference.expr),
+            syn::Expr::Array(array) => array
+                .elems
+                .iter()
+                .flat_map(|element| self.strings(element))
+                .collect(),
+            syn::Expr::Path(path) => {
+                let name = path.path.get_ident().map(ToString::to_string);
+                let texts = name.and_then(|name| self.constants.get(&name));
+                texts.cloned().unwrap_or_default()
+            }
+            _ => Vec::new(),
+        }
+    }
+
     fn add(&mut self, name: String, kind: &str, labels: BTreeSet<String>) {
         if kind == "histogram" {
             for suffix in ["_sum", "_count"] {
@@ -59,18 +92,6 @@ impl FamilyFinder {
     }
 }
 
-fn strings(expression: &syn::Expr) -> Vec<String> {
-    match expression {
-        syn::Expr::Lit(literal) => match &literal.lit {
-            Lit::Str(text) => vec![text.value()],
-            _ => Vec::new(),
-        },
-        syn::Expr::Reference(reference) => strings(&reference.expr),
-        syn::Expr::Array(array) => array.elems.iter().flat_map(strings).collect(),
-        _ => Vec::new(),
-    }
-}
-
 impl<'ast> Visit<'ast> for FamilyFinder {
     /// `Metric::histogram(name, help, labels, bounds)` and the like.
     fn visit_expr_call(&mut self, call: &'ast ExprCall) {
@@ -79,7 +100,7 @@ impl<'ast> Visit<'ast> for FamilyFinder {
             if let [.., of, kind] = segments.as_slice()
                 && of.ident == "Metric"
             {
-                let mut arguments = call.args.iter().map(strings);
+                let mut arguments = call.args.iter().map(|argument| self.strings(argument));
                 let name = arguments.next().unwrap_or_default().into_iter().next();
                 let labels = arguments.nth(1).unwrap_or_default().into_iter().collect();
                 if let Some(name) = name {
@@ -93,7 +114,11 @@ impl<'ast> Visit<'ast> for FamilyFinder {
     /// `.family(name, help, kind)` and tables of names: without labels, as these are written elsewhere.
     fn visit_expr_method_call(&mut self, call: &'ast syn::ExprMethodCall) {
         if call.method == "family" {
-            let name = call.args.first().map(strings).unwrap_or_default();
+            let name = call
+                .args
+                .first()
+                .map(|name| self.strings(name))
+                .unwrap_or_default();
             for name in name {
                 self.families.entry(name).or_default();
             }
@@ -103,7 +128,10 @@ impl<'ast> Visit<'ast> for FamilyFinder {
 
     /// Families of the process are a table.
     fn visit_expr_tuple(&mut self, tuple: &'ast syn::ExprTuple) {
-        if let Some(name) = tuple.elems.first().map(strings).unwrap_or_default().pop()
+        if let Some(name) = tuple
+            .elems
+            .first()
+            .and_then(|name| self.strings(name).pop())
             && name.starts_with("process_")
         {
             self.families.entry(name).or_default();
@@ -127,7 +155,9 @@ fn families() -> BTreeMap<String, BTreeSet<String>> {
     for path in files(&root().join("services"), "rs") {
         let text = fs::read_to_string(&path).expect("a source file");
         if text.contains("Metric::") || text.contains(".family(") || text.contains("\"process_") {
-            finder.visit_file(&syn::parse_file(&text).expect("Rust"));
+            let file = syn::parse_file(&text).expect("Rust");
+            finder.add_constants(&file);
+            finder.visit_file(&file);
         }
     }
     finder.families

@@ -51,10 +51,7 @@ pub(crate) async fn node(
         counted.collect(),
         &summary.unwrap_or_default(),
     );
-    let headers = [
-        (CONTENT_TYPE, format.content_type()),
-        (VARY, ACCEPT.as_str()),
-    ];
+    let headers = [(CONTENT_TYPE, format.media_type()), (VARY, ACCEPT.as_str())];
     Ok((headers, text).into_response())
 }
 
@@ -86,6 +83,6 @@ pub(crate) async fn probes(State(state): State<HandlerState>) -> Result<Response
 }
 
 fn respond(text: Bytes) -> Response {
-    let content_type = ExpositionFormat::Prometheus.content_type();
+    let content_type = ExpositionFormat::Prometheus.media_type();
     ([(CONTENT_TYPE, content_type)], text).into_response()
 }

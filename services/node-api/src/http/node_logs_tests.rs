@@ -238,12 +238,19 @@ async fn a_search_ends_with_its_client() {
     let request = request.body(Body::empty()).unwrap();
     let response = router.oneshot(request).await.unwrap();
     let pid = || fs::read_to_string(at("pid")).unwrap_or_default();
-    while !pid().ends_with('\n') {
-        tokio::time::sleep(std::time::Duration::from_millis(5)).await;
-    }
+    until(|| pid().ends_with('\n')).await;
     drop(response);
     let process = std::path::PathBuf::from(format!("/proc/{}", pid().trim()));
-    while process.exists() {
-        tokio::time::sleep(std::time::Duration::from_millis(5)).await;
-    }
+    until(|| !process.exists()).await;
+}
+
+async fn until(mut is_met: impl FnMut() -> bool) {
+    let polling = async {
+        while !is_met() {
+            tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+        }
+    };
+    let limit = std::time::Duration::from_secs(60);
+    let met = tokio::time::timeout(limit, polling).await;
+    met.expect("the condition in time");
 }

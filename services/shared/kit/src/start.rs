@@ -203,7 +203,7 @@ where
     });
     let ended = runtime.block_on(run(ctx, build, listener, &mut lock, failures, &telemetry));
     // What the tasks hold takes the kernel long to close: inotify instances about 10 ms each.
-    if let Ok(Ended::Finished) = ended
+    if let Ok(DrainedProcess::Finished) = ended
         && state_file::close(STATE_TIMEOUT)
     {
         drop(lock.take());
@@ -214,7 +214,7 @@ where
 }
 
 /// How a service that did not fail has ended.
-enum Ended {
+enum DrainedProcess {
     /// Nothing is in progress.
     Finished,
     /// Some work was not finished in time, or never began.
@@ -228,7 +228,7 @@ async fn run<B, F>(
     lock: &mut Option<lock::Lock>,
     mut failures: mpsc::UnboundedReceiver<String>,
     telemetry: &Telemetry,
-) -> Result<Ended, StartError>
+) -> Result<DrainedProcess, StartError>
 where
     B: FnOnce(Ctx) -> F,
     F: Future<Output = Result<Service, BoxError>>,
@@ -242,8 +242,8 @@ where
     let service = tokio::select! {
         built = build(ctx.clone()) => built.map_err(StartError::Build)?,
         Some(failure) = failures.recv() => return Err(StartError::Task(failure)),
-        _ = terminate.recv() => return Ok(Ended::Unfinished),
-        _ = interrupt.recv() => return Ok(Ended::Unfinished),
+        _ = terminate.recv() => return Ok(DrainedProcess::Unfinished),
+        _ = interrupt.recv() => return Ok(DrainedProcess::Unfinished),
     };
     let mut routes = service.routes;
     let health = Health::new(routes.names());
@@ -267,8 +267,8 @@ where
     let checks = tokio::task::spawn_local(peer_checks::run(ctx.clone()));
     let status = tokio::task::spawn_local(status_line::publish(ctx, service.activity));
     let mut ended = tokio::select! {
-        _ = terminate.recv() => Ok(Ended::Finished),
-        _ = interrupt.recv() => Ok(Ended::Finished),
+        _ = terminate.recv() => Ok(DrainedProcess::Finished),
+        _ = interrupt.recv() => Ok(DrainedProcess::Finished),
         served = &mut serving => Err(match served {
             Err(error) => StartError::Serve(error),
             Ok(()) => StartError::Task("the server ended".to_owned()),
@@ -286,7 +286,7 @@ where
             _ = &mut serving => Vec::new(),
         };
         for unfinished in unfinished {
-            ended = Ok(Ended::Unfinished);
+            ended = Ok(DrainedProcess::Unfinished);
             tracing::warn!(unfinished, "stopping with unfinished work");
         }
         lingering = match service.lingering {

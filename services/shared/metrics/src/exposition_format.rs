@@ -12,7 +12,7 @@ pub enum ExpositionFormat {
 
 impl ExpositionFormat {
     /// The media type.
-    pub fn content_type(self) -> &'static str {
+    pub fn media_type(self) -> &'static str {
         match self {
             Self::Prometheus => "text/plain; version=0.0.4; charset=utf-8",
             Self::OpenMetrics => "application/openmetrics-text; version=1.0.0; charset=utf-8",

@@ -108,7 +108,7 @@ pub struct Family<'a> {
 
 /// What follows the name of a series.
 #[derive(Default)]
-struct Line<'a> {
+struct SeriesEnd<'a> {
     suffix: &'a str,
     label: Option<(&'a str, &'a str)>,
     at: Option<i64>,
@@ -147,9 +147,9 @@ impl Family<'_> {
     /// Writes a series; `at` is in milliseconds since 1970.
     pub fn sample(&mut self, labels: &Labels, value: f64, at: Option<i64>) {
         self.header();
-        let line = Line {
+        let line = SeriesEnd {
             at,
-            ..Line::default()
+            ..SeriesEnd::default()
         };
         self.line(labels, value, &line);
     }
@@ -157,10 +157,10 @@ impl Family<'_> {
     /// Writes a series with one more label.
     pub fn labelled(&mut self, labels: &Labels, label: (&str, &str), value: f64, at: Option<i64>) {
         self.header();
-        let line = Line {
+        let line = SeriesEnd {
             label: Some(label),
             at,
-            ..Line::default()
+            ..SeriesEnd::default()
         };
         self.line(labels, value, &line);
     }
@@ -176,16 +176,16 @@ impl Family<'_> {
         }
         let above = histogram.exemplar(histogram.buckets.len());
         self.bucket(labels, "+Inf", histogram.count, above);
-        let suffixed = |suffix| Line {
+        let suffixed = |suffix| SeriesEnd {
             suffix,
-            ..Line::default()
+            ..SeriesEnd::default()
         };
         self.line(labels, histogram.sum, &suffixed("_sum"));
         self.line(labels, histogram.count as f64, &suffixed("_count"));
     }
 
     fn bucket(&mut self, labels: &Labels, bound: &str, count: u64, exemplar: Option<&Exemplar>) {
-        let line = Line {
+        let line = SeriesEnd {
             suffix: "_bucket",
             label: Some(("le", bound)),
             at: None,
@@ -213,7 +213,7 @@ impl Family<'_> {
         }
     }
 
-    fn line(&mut self, labels: &Labels, value: f64, line: &Line<'_>) {
+    fn line(&mut self, labels: &Labels, value: f64, line: &SeriesEnd<'_>) {
         self.text.push_str(self.name);
         self.text.push_str(line.suffix);
         if !labels.0.is_empty() || line.label.is_some() {

@@ -1,6 +1,6 @@
 //! A node whose address changes its family while pods run.
 
-use std::net::IpAddr;
+use core::net::IpAddr;
 
 use k8s_openapi::api::core::v1::PodStatus;
 

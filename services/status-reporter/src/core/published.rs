@@ -44,6 +44,8 @@ pub(crate) struct Teardown {
 pub(crate) enum StatusChange {
     /// The same as before, or facts are missing.
     Unchanged,
+    /// Nothing is known of the pod, and no status of it was published.
+    Unknown,
     Updated {
         published: Box<PublishedStatus>,
         /// The status itself differs from the last one, of this process instance or the previous.

@@ -66,7 +66,7 @@ impl StatusManager {
             let was_restored = self.restored.remove(uid).is_some();
             self.api_statuses.remove(uid);
             return match self.published.remove(uid) {
-                None if !was_restored => StatusChange::Unchanged,
+                None if !was_restored => StatusChange::Unknown,
                 last => StatusChange::Removed {
                     last: last.map(Box::new),
                 },

@@ -339,5 +339,5 @@ fn a_restored_status_of_a_pod_that_is_gone_is_removed() {
         StatusChange::Removed { last: None }
     );
     assert!(!manager.statuses().contains_key("gone"));
-    assert_eq!(manager.reconcile("gone"), StatusChange::Unchanged);
+    assert_eq!(manager.reconcile("gone"), StatusChange::Unknown);
 }

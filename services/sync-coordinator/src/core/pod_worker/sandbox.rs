@@ -9,7 +9,7 @@ use super::kill_pod::kill_pod;
 use crate::core::plan::{NETWORK_NOT_READY, Plan};
 use crate::core::pod_spec::PodSpecView;
 use crate::core::pod_worker::{images, restart, volumes};
-use crate::core::runtime_state::SandboxRecord;
+use crate::core::runtime_state::{ContainerState, SandboxRecord};
 use crate::core::step::{Step, StepKey};
 use crate::core::view::View;
 
@@ -83,7 +83,7 @@ fn report_network(view: &View<'_>, plan: &mut Plan) {
 }
 
 /// The sandbox to keep: ready, in the right network namespace, with an address. Of several, the one
-/// with containers, else the newest.
+/// with containers, also those that are being created or started, else the newest.
 fn usable_sandbox<'a>(view: &View<'a>, spec: &PodSpecView) -> Option<&'a SandboxRecord> {
     let observed = view.observed();
     observed
@@ -93,13 +93,21 @@ fn usable_sandbox<'a>(view: &View<'a>, spec: &PodSpecView) -> Option<&'a Sandbox
             s.ready && s.host_network == spec.host_network && (s.host_network || !s.ips.is_empty())
         })
         .filter(|s| !view.pod.stopped_sandboxes.contains(&s.id))
-        .max_by_key(|s| {
-            let has_containers = observed
-                .containers
-                .iter()
-                .any(|c| c.sandbox_id == s.id && c.may_run());
-            (has_containers, s.attempt, s.created_at)
-        })
+        .filter(|s| !view.in_flight(&StepKey::StopSandbox(s.id.clone())))
+        .max_by_key(|s| (is_in_use(view, &s.id), s.attempt, s.created_at))
+}
+
+/// Whether containers run in a sandbox, or will when a step in flight has taken effect.
+fn is_in_use(view: &View<'_>, sandbox: &str) -> bool {
+    let mut containers = view.observed().containers.iter();
+    let mut in_flight = view.pod.in_flight.values();
+    in_flight.any(|in_flight| match &in_flight.step {
+        Step::CreateContainer { sandbox_id, .. } => sandbox_id == sandbox,
+        _ => false,
+    }) || containers.any(|c| {
+        let starts = || view.in_flight(&StepKey::StartContainer(c.name.clone()));
+        c.sandbox_id == sandbox && (c.may_run() || (c.state == ContainerState::Created && starts()))
+    })
 }
 
 /// Stops ready sandboxes other than the current one: a create call that timed out may have succeeded

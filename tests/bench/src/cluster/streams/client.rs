@@ -17,9 +17,9 @@ use tokio_tungstenite::tungstenite::http::uri::InvalidUri;
 const PROTOCOL: &str = "v4.channel.k8s.io";
 
 /// A plain connection, or one with TLS.
-pub(super) trait Connection: AsyncRead + AsyncWrite + Unpin {}
+pub(super) trait ByteStream: AsyncRead + AsyncWrite + Unpin {}
 
-impl<T: AsyncRead + AsyncWrite + Unpin> Connection for T {}
+impl<T: AsyncRead + AsyncWrite + Unpin> ByteStream for T {}
 
 /// A server on the loopback address.
 pub(super) struct Endpoint {
@@ -29,7 +29,7 @@ pub(super) struct Endpoint {
 }
 
 impl Endpoint {
-    async fn connect(&self) -> std::io::Result<Box<dyn Connection>> {
+    async fn connect(&self) -> std::io::Result<Box<dyn ByteStream>> {
         let plain = TcpStream::connect((Ipv4Addr::LOCALHOST, self.port)).await?;
         plain.set_nodelay(true)?;
         let Some(tls) = &self.tls else {
@@ -44,7 +44,7 @@ impl Endpoint {
     pub(super) async fn web_socket(
         &self,
         path: &str,
-    ) -> Result<WebSocketStream<Box<dyn Connection>>, HarnessError> {
+    ) -> Result<WebSocketStream<Box<dyn ByteStream>>, HarnessError> {
         let url = format!("ws://127.0.0.1:{}{path}", self.port);
         let failed = |why: String| http_error(&url, why);
         let uri = url
@@ -58,7 +58,7 @@ impl Endpoint {
     }
 
     /// Sends a GET and returns the connection once the first byte of the response's body is there.
-    pub(super) async fn get(&self, path: &str) -> Result<Box<dyn Connection>, HarnessError> {
+    pub(super) async fn get(&self, path: &str) -> Result<Box<dyn ByteStream>, HarnessError> {
         let work = async {
             let mut stream = self.connect().await?;
             let request = format!("GET {path} HTTP/1.0\r\nHost: 127.0.0.1\r\n\r\n");

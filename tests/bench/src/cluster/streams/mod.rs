@@ -6,7 +6,7 @@ use futures::StreamExt;
 use polylet_harness::{HarnessError, any_server};
 use serde_json::{Value, json};
 
-use self::client::{Connection, Endpoint, http_error};
+use self::client::{ByteStream, Endpoint, http_error};
 use self::runtime::RuntimeStreams;
 use super::agent::Agent;
 use super::{Bench, SETTLE, manifest};
@@ -33,7 +33,7 @@ const STATUS_CHANNEL: u8 = 3;
 const DATA_CHANNEL: u8 = 0;
 
 /// One of the two agents, with what its pod is known by.
-struct Streams {
+struct StreamTarget {
     endpoint: Endpoint,
     pod: String,
     container: String,
@@ -70,7 +70,7 @@ impl Bench<'_> {
     async fn commands(
         &mut self,
         runtime: &RuntimeStreams,
-        sides: [&Streams; 2],
+        sides: [&StreamTarget; 2],
         count: usize,
     ) -> Result<(), HarnessError> {
         let mut floor = Samples::default();
@@ -106,7 +106,7 @@ impl Bench<'_> {
     /// The runtime serves no logs.
     async fn first_bytes(
         &mut self,
-        sides: [&Streams; 2],
+        sides: [&StreamTarget; 2],
         count: usize,
     ) -> Result<(), HarnessError> {
         let mut took: [Samples; 2] = Default::default();
@@ -127,7 +127,7 @@ impl Bench<'_> {
     async fn forwarded(
         &mut self,
         runtime: &RuntimeStreams,
-        sides: [&Streams; 2],
+        sides: [&StreamTarget; 2],
     ) -> Result<(), HarnessError> {
         let mut floor = Samples::default();
         let mut took: [Samples; 2] = Default::default();
@@ -162,7 +162,7 @@ impl Bench<'_> {
     }
 
     /// The memory and the use of processors that followers of one log add, of one line in 100 ms.
-    async fn followers(&mut self, sides: [&Streams; 2]) -> Result<(), HarnessError> {
+    async fn followers(&mut self, sides: [&StreamTarget; 2]) -> Result<(), HarnessError> {
         let mut cells = [String::new(), String::new()];
         for ((side, agent), cell) in sides.iter().zip(&self.sides).zip(&mut cells) {
             eprintln!("{FOLLOWERS} followers of {}", agent.program());
@@ -189,7 +189,7 @@ impl Bench<'_> {
 
 impl Agent<'_> {
     /// What the runtime and the node API know its pod by.
-    async fn streams(&self, pod: &str, endpoint: Endpoint) -> Result<Streams, HarnessError> {
+    async fn streams(&self, pod: &str, endpoint: Endpoint) -> Result<StreamTarget, HarnessError> {
         let cri = polylet_harness::cri::Cri::new(&polylet_harness::containerd::socket(
             self.node.scratch(),
         ))?;
@@ -200,7 +200,7 @@ impl Agent<'_> {
             of.is_some_and(|of| *of == uid)
         });
         let found = found.ok_or_else(|| http_error(pod, "no container".to_owned()))?;
-        Ok(Streams {
+        Ok(StreamTarget {
             endpoint,
             pod: pod.to_owned(),
             container: found.id,
@@ -209,8 +209,8 @@ impl Agent<'_> {
     }
 }
 
-impl Streams {
-    async fn log(&self, query: &str) -> Result<Box<dyn Connection>, HarnessError> {
+impl StreamTarget {
+    async fn log(&self, query: &str) -> Result<Box<dyn ByteStream>, HarnessError> {
         let path = format!("/containerLogs/default/{}/main?{query}", self.pod);
         self.endpoint.get(&path).await
     }
@@ -266,7 +266,7 @@ async fn transfer(endpoint: &Endpoint, path: &str) -> Result<Duration, HarnessEr
 }
 
 /// Reads a stream to its end.
-fn drain(mut stream: Box<dyn Connection>) -> tokio::task::JoinHandle<()> {
+fn drain(mut stream: Box<dyn ByteStream>) -> tokio::task::JoinHandle<()> {
     tokio::task::spawn_local(async move {
         // An error ends it as well.
         let _ = tokio::io::copy(&mut stream, &mut tokio::io::sink()).await;

@@ -15,6 +15,7 @@ mod restart_of_process;
 mod stale_state;
 mod start;
 mod termination;
+mod two_sandboxes;
 mod volumes;
 
 fn init_pod(policy: &str) -> Value {
