@@ -31,6 +31,10 @@ pub(crate) fn all() -> Vec<ExpectedLine> {
             "Polylet pulls images of later containers while earlier ones run",
         ),
         (
+            "cp web:/tmp/none DIR/none: tar: *",
+            "kubectl may end before it has printed what tar wrote to its standard error",
+        ),
+        (
             "get pods -w * -l name=web: MODIFIED web 1/2 Running 0",
             "the first readiness probe may succeed before the status says that the container runs",
         ),

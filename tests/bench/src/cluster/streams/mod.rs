@@ -31,6 +31,7 @@ const FOLLOWERS: usize = 200;
 /// The channels of the protocol.
 const STATUS_CHANNEL: u8 = 3;
 const DATA_CHANNEL: u8 = 0;
+const ERROR_CHANNEL: u8 = 1;
 
 /// One of the two agents, with what its pod is known by.
 struct StreamTarget {
@@ -220,7 +221,7 @@ impl StreamTarget {
 fn pod() -> Result<Value, HarnessError> {
     let mut pod = manifest(ManifestKind::Bare)?;
     let script = format!(
-        "nc -lk -p {PORT} -e head -c {FORWARDED_MIB}m /dev/zero & \
+        "nc -ll -p {PORT} -e head -c {FORWARDED_MIB}m /dev/zero & \
          trap 'exit 0' TERM; while :; do echo a line of the log; sleep 0.1; done"
     );
     pod["spec"]["containers"][0]["command"] = json!(["sh", "-c", script]);
@@ -258,8 +259,18 @@ async fn transfer(endpoint: &Endpoint, path: &str) -> Result<Duration, HarnessEr
         };
         let message = message.map_err(|error| http_error(path, error.to_string()))?;
         let data = message.into_data();
-        if let Some((&DATA_CHANNEL, data)) = data.split_first() {
-            left = left.saturating_sub(u64::try_from(data.len()).unwrap_or_default());
+        match data.split_first() {
+            Some((&DATA_CHANNEL, data)) => {
+                left = left.saturating_sub(u64::try_from(data.len()).unwrap_or_default());
+            }
+            // The number of the port comes first here, too.
+            Some((&ERROR_CHANNEL, error)) if error.len() > 2 => {
+                return Err(http_error(
+                    path,
+                    String::from_utf8_lossy(error).into_owned(),
+                ));
+            }
+            _ => {}
         }
     }
     Ok(began.elapsed())
