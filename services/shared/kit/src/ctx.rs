@@ -18,6 +18,7 @@ use crate::descriptor::ServiceDescriptor;
 use crate::notices::Notices;
 use crate::peers::{Peer, Peers};
 use crate::ports::{InheritedPorts, PortError};
+use crate::start_gate::StartGate;
 
 /// The context of a service: configuration, peers, directories and tasks.
 #[derive(Clone)]
@@ -37,6 +38,7 @@ pub(crate) struct Inner {
     pub(crate) notices: Notices,
     pub(crate) drain: CancellationToken,
     pub(crate) background: TaskTracker,
+    pub(crate) start_gate: StartGate,
     pub(crate) failed: mpsc::UnboundedSender<String>,
 }
 
@@ -123,11 +125,13 @@ impl Ctx {
         self.inner.drain.clone()
     }
 
-    /// Starts a task that runs as long as the process. One that panics, or returns before the drain,
-    /// ends the process with an error that names it.
+    /// A task that runs as long as the process, from when it serves: nothing that comes before may wait for
+    /// it. One that panics, or returns before the drain, ends the process with an error that names it.
     pub fn spawn(&self, name: &'static str, task: impl Future<Output = ()> + 'static) {
         let (drain, failed) = (self.inner.drain.clone(), self.inner.failed.clone());
+        let turn = self.inner.start_gate.turn();
         tokio::task::spawn_local(async move {
+            turn.await;
             let ended = match AssertUnwindSafe(task).catch_unwind().await {
                 Err(_) => format!("task {name} panicked"),
                 Ok(()) if drain.is_cancelled() => return,

@@ -57,6 +57,7 @@ pub mod serve;
 mod service;
 mod stale_files;
 mod start;
+mod start_gate;
 pub mod state_dir;
 pub mod state_file;
 mod status_change;

@@ -21,6 +21,7 @@ use crate::health::Health;
 use crate::lifecycle::{DRAIN_TIMEOUT, Lifecycle};
 use crate::peers::{Peers, socket_path};
 use crate::sampling::TraceSampler;
+use crate::start_gate::StartGate;
 use crate::telemetry::{self, Telemetry};
 use crate::{
     BoxError, Exit, Notices, Service, ServiceDescriptor, listener, lock, notify, peer_checks,
@@ -199,6 +200,7 @@ where
         state_dir,
         drain: CancellationToken::new(),
         background: TaskTracker::new(),
+        start_gate: StartGate::closed(),
         failed,
     });
     let ended = runtime.block_on(run(ctx, build, listener, &mut lock, failures, &telemetry));
@@ -263,6 +265,7 @@ where
     let closing = CancellationToken::new();
     let serving = serve::serve(listener, routes, closing.clone().cancelled_owned());
     let mut serving = Box::pin(serving);
+    tokio::task::spawn_local(ctx.inner().start_gate.clone().open());
     let watchdog = tokio::task::spawn_local(notify::watchdog());
     let checks = tokio::task::spawn_local(peer_checks::run(ctx.clone()));
     let status = tokio::task::spawn_local(status_line::publish(ctx, service.activity));

@@ -41,12 +41,6 @@ impl Disturbance {
         all
     }
 
-    /// Restarts and kills of one service at a time.
-    pub(crate) fn of_one_service() -> impl Iterator<Item = Self> {
-        let both = |service| [Self::Restart(service), Self::Kill(service)];
-        SERVICES.into_iter().flat_map(both)
-    }
-
     /// Whether it kills the process that answers the clients of the node API.
     pub(crate) fn may_break_calls(self) -> bool {
         matches!(self, Self::Kill("node-api") | Self::KillAll)

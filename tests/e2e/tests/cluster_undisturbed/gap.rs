@@ -21,7 +21,15 @@ use polylet_wire::supervisor::v1::supervisor_service_client::SupervisorServiceCl
 pub(crate) struct Gap {
     service: &'static str,
     stop: Arc<AtomicBool>,
-    longest: JoinHandle<Duration>,
+    calls: JoinHandle<Calls>,
+}
+
+/// How long the calls of a client took.
+#[derive(Debug, Clone, Copy)]
+struct Calls {
+    longest: Duration,
+    /// The median: nearly all of them wait for nothing.
+    usual: Duration,
 }
 
 /// What was measured of one replacement.
@@ -29,8 +37,15 @@ pub(crate) struct Gap {
 pub(crate) struct Measured {
     service: &'static str,
     killed: bool,
-    longest: Duration,
+    calls: Calls,
     start_up: Duration,
+}
+
+impl Measured {
+    /// How much longer than the start-up of the new process, and than any call takes, the longest call took.
+    fn beyond_start_up(&self) -> f64 {
+        ms(self.calls.longest) - ms(self.calls.usual) - ms(self.start_up)
+    }
 }
 
 impl Gap {
@@ -39,34 +54,34 @@ impl Gap {
         let socket = node.socket(service);
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = Arc::clone(&stop);
-        let longest = std::thread::spawn(move || {
+        let calls = std::thread::spawn(move || {
             let mut runtime = tokio::runtime::Builder::new_current_thread();
             let runtime = ok(runtime.enable_all().build());
-            runtime.block_on(longest_call(&socket, &stopped))
+            runtime.block_on(call_until(&socket, &stopped))
         });
         Self {
             service,
             stop,
-            longest,
+            calls,
         }
     }
 
     /// Ends the calls, once the service's new process serves.
     pub(crate) async fn end(self, node: &Node, killed: bool) -> Measured {
         self.stop.store(true, Ordering::Relaxed);
-        let longest = ok(tokio::task::spawn_blocking(|| self.longest.join()).await);
-        let longest = longest.expect("a client that does not panic");
+        let calls = ok(tokio::task::spawn_blocking(|| self.calls.join()).await);
+        let calls = calls.expect("a client that does not panic");
         Measured {
             service: self.service,
             killed,
-            longest,
+            calls,
             start_up: start_up(node, self.service).await,
         }
     }
 }
 
-async fn longest_call(socket: &Path, stopped: &AtomicBool) -> Duration {
-    let mut longest = Duration::ZERO;
+async fn call_until(socket: &Path, stopped: &AtomicBool) -> Calls {
+    let mut calls = Vec::new();
     while !stopped.load(Ordering::Relaxed) {
         let begun = Instant::now();
         // A connection that the old process had accepted breaks with it: the caller tries again.
@@ -77,9 +92,14 @@ async fn longest_call(socket: &Path, stopped: &AtomicBool) -> Duration {
                 break;
             }
         }
-        longest = longest.max(begun.elapsed());
+        calls.push(begun.elapsed());
     }
-    longest
+    calls.sort_unstable();
+    let at = |index: usize| calls.get(index).copied().unwrap_or_default();
+    Calls {
+        longest: at(calls.len().saturating_sub(1)),
+        usual: at(calls.len() / 2),
+    }
 }
 
 /// The time from the start of the present process to its first log line `serving`.
@@ -126,8 +146,8 @@ impl fmt::Display for Gaps {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(
             to,
-            "{:<18} {:<9} {:>12} {:>13} {:>9}",
-            "service", "", "start-up ms", "longest call", "beyond"
+            "{:<18} {:<9} {:>11} {:>12} {:>15} {:>9} {:>7}",
+            "service", "", "start-up ms", "usual call", "longest call", "beyond", "samples"
         )?;
         let mut kinds: Vec<(&str, bool)> = Vec::new();
         for one in &self.measured {
@@ -143,16 +163,21 @@ impl fmt::Display for Gaps {
                 values.sort_by(f64::total_cmp);
                 values.get(values.len() / 2).copied().unwrap_or_default()
             };
-            let ms = |duration: Duration| duration.as_secs_f64() * 1e3;
             writeln!(
                 to,
-                "{service:<18} {:<9} {:>12.1} {:>13.1} {:>9.1}",
+                "{service:<18} {:<9} {:>11.1} {:>12.1} {:>15.1} {:>9.1} {:>7}",
                 if killed { "killed" } else { "restarted" },
                 median(&|one| ms(one.start_up)),
-                median(&|one| ms(one.longest)),
-                median(&|one| ms(one.longest) - ms(one.start_up)),
+                median(&|one| ms(one.calls.usual)),
+                median(&|one| ms(one.calls.longest)),
+                median(&Measured::beyond_start_up),
+                all.len(),
             )?;
         }
         Ok(())
     }
+}
+
+fn ms(duration: Duration) -> f64 {
+    duration.as_secs_f64() * 1e3
 }

@@ -28,6 +28,8 @@ use statuses::Statuses;
 
 /// The churn goes on after the last disturbance, so that pods start without one, too.
 const AFTERWARDS: Duration = Duration::from_secs(5);
+/// Restarts of each service on the node at rest.
+const SAMPLES: u32 = 5;
 
 #[tokio::test]
 #[ignore = "needs root, a container runtime, built services, the programs of a cluster: cargo verify"]
@@ -48,8 +50,11 @@ async fn nothing_is_disturbed() {
     ok(node.wait_in_step().await);
     // Nothing else takes the processors' time, which the gaps of the rounds contain.
     let mut at_rest = Gaps::default();
-    for disturbance in Disturbance::of_one_service() {
-        disturb(&mut node, other.path(), disturbance, &mut at_rest).await;
+    for _ in 0..SAMPLES {
+        for service in SERVICES {
+            let restart = Disturbance::Restart(service);
+            disturb(&mut node, other.path(), restart, &mut at_rest).await;
+        }
     }
     println!("a node at rest\n{at_rest}");
     let clients = Clients::start(&cluster, &node, standing.addresses()).await;
