@@ -121,6 +121,18 @@ impl SpanQueue {
         }
     }
 
+    /// Waits for further spans of a batch, but not while somebody waits until the queue is empty.
+    async fn batch_is_due(&self) {
+        let delay = tokio::time::sleep(BATCH_DELAY);
+        tokio::pin!(delay);
+        while !self.waiting().flush {
+            tokio::select! {
+                () = &mut delay => return,
+                () = self.not_empty.notified() => {}
+            }
+        }
+    }
+
     /// Waits until the queue is empty and nothing is being sent.
     pub(super) async fn flushed(&self) {
         loop {
@@ -180,9 +192,7 @@ pub(super) async fn run(queue: Arc<SpanQueue>, resource: Resource, socket: PathB
     let mut retry_at = None;
     loop {
         wait_and_trim(&queue).await;
-        if !queue.waiting().flush {
-            tokio::time::sleep(BATCH_DELAY).await;
-        }
+        queue.batch_is_due().await;
         loop {
             let batch = queue.take();
             if batch.is_empty() {
@@ -244,6 +254,26 @@ mod tests {
         assert_eq!(queue.waiting().dropped, 3);
         assert_eq!(queue.take().len(), MAX_BATCH);
         assert_eq!(queue.waiting().spans.len(), MAX_QUEUED - MAX_BATCH);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_flush_ends_the_wait_for_further_spans() {
+        let queue = Arc::new(SpanQueue::default());
+        let provider = SdkTracerProvider::builder()
+            .with_span_processor(QueueProcessor::new(queue.clone()))
+            .build();
+        drop(provider.tracer("test").start("x"));
+        let begun = Instant::now();
+        let batch = async {
+            queue.batch_is_due().await;
+            assert_eq!(begun.elapsed(), BATCH_DELAY / 2);
+            queue.sent(queue.take().len(), 0);
+        };
+        let flush = async {
+            tokio::time::sleep(BATCH_DELAY / 2).await;
+            queue.flushed().await;
+        };
+        tokio::join!(batch, flush);
     }
 
     #[tokio::test]
