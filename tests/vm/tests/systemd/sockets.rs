@@ -61,7 +61,8 @@ pub(crate) async fn peers_are_checked_by_the_service(node: &SystemdNode) {
     assert_eq!(outcomes[&path], ConnectOutcome::Closed);
 }
 
-/// The groups of each running service are those of its user, so that what holds for the user holds for it.
+/// The groups of each running service are those of its user and of its unit, so that what holds for the user
+/// holds for it.
 pub(crate) async fn services_have_no_other_groups(node: &SystemdNode) {
     for service in DESCRIPTORS.iter().map(|one| one.service) {
         if facts::of(service).account == Account::Root {
@@ -72,18 +73,15 @@ pub(crate) async fn services_have_no_other_groups(node: &SystemdNode) {
         let groups = node
             .sh(&format!("sed -n 's/^Groups:\\s*//p' /proc/{pid}/status"))
             .await;
-        let of_user = node.sh(&format!("id -G {user}")).await;
-        let mut expected: Vec<&str> = of_user.split_whitespace().collect();
-        let needs = facts::of(service)
-            .needs
-            .iter()
-            .flat_map(|need| need.directives);
-        if needs
-            .clone()
-            .any(|directive| *directive == ("SupplementaryGroups", "root"))
-        {
-            expected.push("0");
+        let mut expected = node.sh(&format!("id -G {user}")).await;
+        let directives = facts::of(service).needs.iter();
+        for (directive, value) in directives.flat_map(|need| need.directives) {
+            if *directive == "SupplementaryGroups" {
+                let id = format!(" $(getent group {value} | cut -d: -f3)");
+                expected.push_str(&node.sh(&format!("echo \"{id}\"")).await);
+            }
         }
+        let mut expected: Vec<&str> = expected.split_whitespace().collect();
         let mut found: Vec<&str> = groups.split_whitespace().collect();
         expected.sort_unstable();
         found.sort_unstable();
