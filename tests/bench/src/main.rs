@@ -70,14 +70,18 @@ struct BenchArgs {
     /// at once; with `--kubelet` in a cluster, with the writes to the API server.
     #[arg(long)]
     calls: bool,
+    /// Measures only requests and bytes between each agent and the API server: of a pod's life, each of
+    /// `--burst`, and of an hour at rest, from `--rest` seconds.
+    #[arg(long)]
+    api_server: bool,
     /// Limit of concurrent pod starts; the node's default if not set.
     #[arg(long)]
     parallel: Option<u32>,
     /// Keeps the traces of all starts and removals in a file, and prints where their time went.
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["kubelet", "scrapes", "streams", "memory", "probes"])]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["kubelet", "scrapes", "streams", "api_server", "memory", "probes"])]
     record: Option<PathBuf>,
     /// Compares the traces with those that an earlier run has kept in a file.
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["kubelet", "scrapes", "streams", "memory", "probes"])]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["kubelet", "scrapes", "streams", "api_server", "memory", "probes"])]
     against: Option<PathBuf>,
     /// Debian's own containerd (no events) instead of 2.x.
     #[arg(long)]
@@ -146,7 +150,7 @@ async fn run(args: &BenchArgs) -> Result<String, HarnessError> {
         cluster::memory(args, &bin_dir).await?;
         return Ok(String::new());
     }
-    if args.kubelet || args.scrapes || args.streams {
+    if args.kubelet || args.scrapes || args.streams || args.api_server {
         return Ok(cluster::run(args, bin_dir).await?.to_string());
     }
     let polylet = args

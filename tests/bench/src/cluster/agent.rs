@@ -1,7 +1,7 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use polylet_harness::cluster::{AuditEvent, Component, is_ready};
+use polylet_harness::cluster::{AuditEvent, Component, TcpProxy, is_ready};
 use polylet_harness::{Cluster, HarnessError, Node, machine, wait};
 use rustix::process::Signal;
 use serde_json::{Value, json};
@@ -18,6 +18,8 @@ pub(super) struct Agent<'a> {
     /// Declared before the node, so that it is dropped first.
     kubelet: Option<Component>,
     pub(super) node: Node,
+    /// The connections to the API server, if their bytes are counted.
+    connection: Option<TcpProxy>,
     changes: mpsc::UnboundedReceiver<(Instant, String, Value)>,
     held: BTreeMap<String, Value>,
 }
@@ -42,9 +44,13 @@ impl<'a> Agent<'a> {
         cluster: &'a Cluster,
         mut node: Node,
         kubelet: bool,
+        connection: Option<TcpProxy>,
     ) -> Result<Self, HarnessError> {
         let kubelet = if kubelet {
-            let mut kubelet = cluster.kubelet(&node)?;
+            let mut kubelet = match &connection {
+                Some(connection) => cluster.kubelet_by(&node, &connection.server())?,
+                None => cluster.kubelet(&node)?,
+            };
             kubelet.start()?;
             Some(kubelet)
         } else {
@@ -66,6 +72,7 @@ impl<'a> Agent<'a> {
             cluster,
             kubelet,
             node,
+            connection,
             changes,
             held: BTreeMap::new(),
         })
@@ -217,6 +224,12 @@ impl<'a> Agent<'a> {
     pub(super) fn uid(&self, name: &str) -> String {
         let uid = self.held.get(name).map(|pod| &pod["metadata"]["uid"]);
         uid.and_then(Value::as_str).unwrap_or_default().to_owned()
+    }
+
+    /// Bytes to and from the API server so far.
+    pub(super) fn api_bytes(&self) -> u64 {
+        let connection = self.connection.as_ref();
+        connection.map(TcpProxy::passed_bytes).unwrap_or_default()
     }
 
     /// The agent's requests to the API server since a position in the audit log.

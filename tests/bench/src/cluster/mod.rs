@@ -17,6 +17,8 @@ use crate::{BenchArgs, idle, memory};
 
 /// One of the two agents.
 mod agent;
+/// What an agent costs the API server.
+mod api_server;
 /// What pods cost in calls, requests and processor time.
 mod calls;
 /// The API server's own time for a change.
@@ -54,6 +56,8 @@ pub(crate) async fn run(args: &BenchArgs, bin_dir: PathBuf) -> Result<ClusterTab
         bench.scrapes(args.burst).await?;
     } else if args.streams {
         bench.streams(args.starts).await?;
+    } else if args.api_server {
+        bench.api_server(args.burst).await?;
     } else if args.calls {
         bench.calls(args.burst).await?;
     } else {
@@ -91,13 +95,20 @@ async fn side<'a>(
     bin_dir: &std::path::Path,
     kubelet: bool,
 ) -> Result<Agent<'a>, HarnessError> {
-    let mut options: NodeOptions =
-        cluster.node_options(if kubelet { "kubelet" } else { "polylet" })?;
+    let name = if kubelet { "kubelet" } else { "polylet" };
+    let connection = match args.api_server {
+        true => Some(cluster.line().await?),
+        false => None,
+    };
+    let mut options: NodeOptions = match &connection {
+        Some(connection) => cluster.node_options_by(name, &connection.server())?,
+        None => cluster.node_options(name)?,
+    };
     options.bin_dir = Some(bin_dir.to_owned());
     options.flavour = args.flavour();
     options.kubelet["maxPods"] = json!(args.burst.max(50) * 2 + 10);
     let node = Node::prepare(options, &|_| {}).await?;
-    Agent::start(cluster, node, kubelet).await
+    Agent::start(cluster, node, kubelet, connection).await
 }
 
 async fn objects(cluster: &Cluster) -> Result<(), HarnessError> {

@@ -26,7 +26,11 @@ impl Cluster {
         self.node_kubeconfig_by(name, &self.server())
     }
 
-    fn node_kubeconfig_by(&self, name: &str, server: &str) -> Result<PathBuf, HarnessError> {
+    pub(super) fn node_kubeconfig_by(
+        &self,
+        name: &str,
+        server: &str,
+    ) -> Result<PathBuf, HarnessError> {
         let user = format!("system:node:{name}");
         let identity = self
             .authority

@@ -13,6 +13,14 @@ impl Cluster {
     /// # Errors
     /// Fails if its configuration cannot be written.
     pub fn kubelet(&self, node: &Node) -> Result<Component, HarnessError> {
+        self.kubelet_by(node, &self.server())
+    }
+
+    /// Like [`Cluster::kubelet`], with another URL for the API server, such as that of a TCP proxy.
+    ///
+    /// # Errors
+    /// See [`Cluster::kubelet`].
+    pub fn kubelet_by(&self, node: &Node, server: &str) -> Result<Component, HarnessError> {
         let dir = node.scratch();
         let config = dir.join("kubelet.yaml");
         let mut fields = node.kubelet_configuration();
@@ -28,9 +36,10 @@ impl Cluster {
         }
         file("write", &config, fs::write(&config, fields.to_string()))?;
         let flag = |name: &str, value: &dyn std::fmt::Display| format!("--{name}={value}");
+        let kubeconfig = self.node_kubeconfig_by(node.name(), server)?;
         let args = vec![
             flag("config", &config.display()),
-            flag("kubeconfig", &self.node_kubeconfig(node.name())?.display()),
+            flag("kubeconfig", &kubeconfig.display()),
             flag("hostname-override", &node.name()),
             flag("root-dir", &node.dirs().root.display()),
             // For its cAdvisor, which does not know the configuration.
