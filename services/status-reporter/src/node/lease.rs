@@ -103,7 +103,7 @@ impl LeaseController {
             None => with_deadline("reading the lease", leases.get_opt(&self.name)).await?,
         };
         let params = PostParams::default();
-        let lease = match current {
+        let mut lease = match current {
             Some(mut lease) => {
                 self.fill(&mut lease);
                 let replaced = leases.replace(&self.name, &params, &lease);
@@ -126,6 +126,8 @@ impl LeaseController {
                 with_deadline("creating the lease", leases.create(&params, &lease)).await?
             }
         };
+        // The API server keeps those that a request leaves out, which are a third of its bytes.
+        lease.metadata.managed_fields = None;
         self.current = Some(lease);
         Ok(())
     }
