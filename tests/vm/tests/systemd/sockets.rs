@@ -84,6 +84,7 @@ pub(crate) async fn services_have_no_other_groups(node: &SystemdNode) {
         let mut expected: Vec<&str> = expected.split_whitespace().collect();
         let mut found: Vec<&str> = groups.split_whitespace().collect();
         expected.sort_unstable();
+        expected.dedup();
         found.sort_unstable();
         assert_eq!(found, expected, "{user}");
     }
