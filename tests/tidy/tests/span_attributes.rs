@@ -10,6 +10,8 @@ use syn::visit::Visit;
 const STANDARD: &[&str] = &[
     standard::CONTAINER_ID,
     standard::CONTAINER_IMAGE_NAME,
+    standard::CONTAINER_RUNTIME_NAME,
+    standard::CONTAINER_RUNTIME_VERSION,
     standard::ERROR_TYPE,
     standard::FILE_PATH,
     standard::FILE_SIZE,
