@@ -112,6 +112,7 @@ impl TraceService for RuntimeSpans {
             .resource_spans
             .retain(|resource| !resource.scope_spans.is_empty());
         if !request.resource_spans.is_empty() {
+            self.0.inner.buffer().expect_from_runtime(super::now());
             self.0.add(request, convert::foreign_resource_of);
         }
         Ok(Response::new(ExportTraceServiceResponse::default()))
