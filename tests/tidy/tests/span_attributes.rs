@@ -15,6 +15,8 @@ const STANDARD: &[&str] = &[
     standard::ERROR_TYPE,
     standard::FILE_PATH,
     standard::FILE_SIZE,
+    standard::HTTP_REQUEST_METHOD,
+    standard::HTTP_RESPONSE_STATUS_CODE,
     standard::K8S_CONTAINER_NAME,
     standard::K8S_NAMESPACE_NAME,
     standard::K8S_POD_NAME,
@@ -22,9 +24,13 @@ const STANDARD: &[&str] = &[
     standard::K8S_POD_UID,
     standard::K8S_VOLUME_NAME,
     standard::K8S_VOLUME_TYPE,
+    standard::NETWORK_TRANSPORT,
     standard::RPC_METHOD,
     standard::RPC_RESPONSE_STATUS_CODE,
     standard::RPC_SYSTEM_NAME,
+    standard::SERVER_ADDRESS,
+    standard::SERVER_PORT,
+    standard::URL_FULL,
 ];
 
 /// Those of resources.

@@ -116,7 +116,7 @@ pub(crate) enum GroupBy {
     Step,
     /// The services that recorded them
     Service,
-    /// Whose time it is: polylet, runtime, api, registry, workload
+    /// Whose time it is: polylet, runtime, api, registry, storage, workload
     Owner,
     /// Whole traces, by their shapes
     Shape,
