@@ -139,18 +139,14 @@ pub fn path_statistics(traces: &[TraceSummary], by: StepGrouping) -> PathStatist
     }
 }
 
-/// The names of what has not the same version in all traces.
+/// The names of what has several versions; what took part in some traces only has not.
 fn varying_versions(traces: &[TraceSummary]) -> BTreeSet<&str> {
-    let names = traces.iter().flat_map(|trace| trace.versions.keys());
-    let names: BTreeSet<&str> = names.map(String::as_str).collect();
-    let first = traces.first();
-    let varies = |name: &&str| {
-        let first = first.and_then(|first| first.versions.get(*name));
-        traces
-            .iter()
-            .any(|trace| trace.versions.get(*name) != first)
-    };
-    names.into_iter().filter(varies).collect()
+    let mut versions: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
+    for (name, version) in traces.iter().flat_map(|trace| &trace.versions) {
+        versions.entry(name).or_default().insert(version);
+    }
+    let varying = versions.into_iter().filter(|(_, seen)| seen.len() > 1);
+    varying.map(|(name, _)| name).collect()
 }
 
 /// The versions that vary, as far as a trace has them.

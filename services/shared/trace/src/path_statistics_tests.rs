@@ -136,21 +136,30 @@ fn whole_traces_are_grouped_by_shape_and_by_versions_that_vary() {
     let all = ["(all versions are the same): 2 of 250 ms"];
     assert_eq!(labels(&same, StepGrouping::Version), all);
     second.shape = "1 container, 1 init".to_owned();
-    let runtime = ("containerd".to_owned(), "2.1.9".to_owned());
-    second.versions.extend([runtime]);
+    let runtime = |version: &str| ("containerd".to_owned(), version.to_owned());
+    second.versions.extend([runtime("2.1.9")]);
+    // It took no part in the first one.
+    assert_eq!(
+        labels(&[first.clone(), second.clone()], StepGrouping::Version),
+        all
+    );
+    let mut third = first.clone();
+    third.versions.extend([runtime("2.1.8")]);
+    let three = [first.clone(), second.clone(), third];
+    assert_eq!(
+        labels(&three, StepGrouping::Version),
+        [
+            "containerd 2.1.9: 1 of 250 ms",
+            "containerd 2.1.8: 1 of 150 ms",
+            "containerd not seen: 1 of 150 ms"
+        ]
+    );
     let differ = [first, second];
     assert_eq!(
         labels(&differ, StepGrouping::Shape),
         [
             "1 container, 1 init: 1 of 250 ms",
             "1 container: 1 of 150 ms"
-        ]
-    );
-    assert_eq!(
-        labels(&differ, StepGrouping::Version),
-        [
-            "containerd 2.1.9: 1 of 250 ms",
-            "containerd not seen: 1 of 150 ms"
         ]
     );
 }
