@@ -192,14 +192,17 @@ impl TraceBuffer {
         let (_, id, trace) = ended.min_by_key(|(end, id, _)| (*end, *id))?;
         let is_revision = trace.is_end_reported();
         trace.mark_end_reported();
-        let derived_root = root_of(id, &trace.decode());
+        let spans = trace.decode();
+        let derived_root = root_of(id, &spans);
         let of_pod = derived_root
             .as_ref()
             .is_some_and(|root| root.error.is_some());
         let failed = trace.has_failed() || of_pod;
-        let spans = self.trace(id);
         Some(EndedTrace {
-            trace: Trace { id, spans },
+            trace: Trace {
+                id,
+                spans: with_root(spans, derived_root.clone()),
+            },
             derived_root,
             failed,
             is_revision,
@@ -234,18 +237,24 @@ impl TraceBuffer {
     /// The spans of a trace, by start time, with its root.
     pub fn trace(&self, id: TraceId) -> Vec<SpanRecord> {
         let trace = self.traces.get(&id);
-        let mut spans = trace.map_or_else(Vec::new, BufferedTrace::decode);
-        spans.extend(root_of(id, &spans));
-        spans.sort_by_key(|record| {
-            (
-                record.start,
-                record.parent.is_some(),
-                record.end,
-                record.span,
-            )
-        });
-        spans
+        let spans = trace.map_or_else(Vec::new, BufferedTrace::decode);
+        let root = root_of(id, &spans);
+        with_root(spans, root)
     }
+}
+
+/// The spans of a trace by start time, with its root if it was derived.
+fn with_root(mut spans: Vec<SpanRecord>, root: Option<SpanRecord>) -> Vec<SpanRecord> {
+    spans.extend(root);
+    spans.sort_by_key(|record| {
+        (
+            record.start,
+            record.parent.is_some(),
+            record.end,
+            record.span,
+        )
+    });
+    spans
 }
 
 #[cfg(test)]
