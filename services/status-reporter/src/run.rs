@@ -8,7 +8,7 @@ use k8s_openapi::api::core::v1::PodStatus;
 use polylet_api::ClientConfig;
 use polylet_kit::state_file::StateFileError;
 use polylet_kit::{CancellationToken, Ctx, address};
-use polylet_watch::Update;
+use polylet_watch::{Update, Value};
 use polylet_wire::common::v1::PodRef;
 use polylet_wire::podconfig::v1::PodSource;
 use tokio::sync::{oneshot, watch};
@@ -62,7 +62,7 @@ impl EventLoop {
             api_writer: access.map(|access| ApiWriter::new(ctx, access, busy)),
             state: State::new(restored.take_statuses(), statuses)
                 .with_pod_level_resources(pod_level_resources),
-            traces: StartTraces::new(restored.started),
+            traces: StartTraces::new(restored.started, polylet_machine::kernel_version()),
             counts: LifecycleCounts::default(),
             unsynced,
             writer,
@@ -172,6 +172,10 @@ impl EventLoop {
             }
             Input::Probe(Update::Upsert((uid, ..), result)) => {
                 traces.record(uid, result.cause.as_ref());
+            }
+            Input::Runtime(Value::Current(runtime)) => {
+                let (name, version) = (&runtime.runtime_name, &runtime.runtime_version);
+                traces.set_runtime(name.clone(), version.clone());
             }
             _ => {}
         }

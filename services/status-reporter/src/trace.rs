@@ -7,7 +7,17 @@ use polylet_kit::cause::{self, outcome};
 use polylet_model::Manifest;
 use polylet_model::status::is_ready;
 use polylet_wire::common::v1::Cause;
+use tracing::field::Empty;
 use tracing::{Span, info_span};
+
+/// What the node runs besides its agent, by which starts can be compared.
+#[derive(Clone, Debug, Default)]
+struct NodeSoftware {
+    /// Empty until the runtime is known.
+    runtime_name: String,
+    runtime_version: String,
+    kernel_version: String,
+}
 
 /// A status of a pod's start.
 pub(crate) struct StatusSpan {
@@ -55,17 +65,28 @@ pub(crate) struct StartTraces {
     started: BTreeSet<String>,
     /// Those of the previous process instance were compared with the pods that exist.
     synced: bool,
+    software: NodeSoftware,
 }
 
 impl StartTraces {
     /// `started`: pods whose start was over in the previous process instance.
-    pub(crate) fn new(started: BTreeSet<String>) -> Self {
+    pub(crate) fn new(started: BTreeSet<String>, kernel_version: String) -> Self {
         Self {
             causes: BTreeMap::new(),
             latest: BTreeMap::new(),
             started,
             synced: false,
+            software: NodeSoftware {
+                kernel_version,
+                ..NodeSoftware::default()
+            },
         }
+    }
+
+    /// Records which container runtime the node has.
+    pub(crate) fn set_runtime(&mut self, name: String, version: String) {
+        self.software.runtime_name = name;
+        self.software.runtime_version = version;
     }
 
     /// Forgets the pods of the previous process instance that no longer exist, once all that do are known.
@@ -160,26 +181,56 @@ impl StartTraces {
         if cause.traceparent.is_empty() {
             return None;
         }
-        let span = if ready {
-            info_span!(
-                "status.ready",
-                k8s.pod.uid = uid,
-                k8s.pod.name = name,
-                k8s.namespace.name = namespace,
-                k8s.pod.status.phase = phase,
-                polylet.result = "ready"
-            )
-        } else {
-            info_span!(
-                "status.update",
-                k8s.pod.uid = uid,
-                k8s.pod.name = name,
-                k8s.namespace.name = namespace,
-                k8s.pod.status.phase = phase,
-                polylet.result = "updated"
-            )
+        macro_rules! span {
+            ($name:literal, $result:literal) => {
+                info_span!(
+                    $name,
+                    k8s.pod.uid = uid,
+                    k8s.pod.name = name,
+                    k8s.namespace.name = namespace,
+                    k8s.pod.status.phase = phase,
+                    polylet.result = $result,
+                    container.runtime.name = Empty,
+                    container.runtime.version = Empty,
+                    polylet.kernel.version = Empty,
+                    polylet.pod.containers = Empty,
+                    polylet.pod.init_containers = Empty,
+                    polylet.pod.volumes = Empty,
+                )
+            };
+        }
+        let span = match ready {
+            true => span!("status.ready", "ready"),
+            false => span!("status.update", "updated"),
         };
+        if outcome.is_some() {
+            self.software.record(&span);
+            record_pod(&span, manifest);
+        }
         cause::follow(&span, Some(cause));
         Some(StatusSpan { span, outcome })
     }
+}
+
+impl NodeSoftware {
+    fn record(&self, span: &Span) {
+        if !self.runtime_name.is_empty() {
+            span.record("container.runtime.name", self.runtime_name.as_str());
+            span.record("container.runtime.version", self.runtime_version.as_str());
+        }
+        span.record("polylet.kernel.version", self.kernel_version.as_str());
+    }
+}
+
+/// Records what a pod asks for, by which its start can be compared with those of others.
+fn record_pod(span: &Span, manifest: &Manifest) {
+    let spec = manifest.spec();
+    let count = |of: Option<usize>| of.unwrap_or_default() as u64;
+    let init_containers = count(spec.init_containers.as_ref().map(Vec::len));
+    span.record("polylet.pod.containers", count(Some(spec.containers.len())));
+    span.record("polylet.pod.init_containers", init_containers);
+    span.record(
+        "polylet.pod.volumes",
+        count(spec.volumes.as_ref().map(Vec::len)),
+    );
 }

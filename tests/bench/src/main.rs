@@ -12,11 +12,13 @@ mod idle;
 mod manifests;
 mod measure;
 mod memory;
+mod overhead;
 mod pods;
 mod probes;
 mod recording;
 mod server;
 mod table;
+mod tracing_cost;
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -28,6 +30,7 @@ use polylet_harness::{Flavour, HarnessError, Node, NodeOptions, build, guard, pa
 use baseline::Baseline;
 use manifests::ManifestKind;
 use measure::Samples;
+use overhead::MeasuredPods;
 use pods::PodDriver;
 use recording::TraceRecording;
 use server::Server;
@@ -74,14 +77,18 @@ struct BenchArgs {
     /// `--burst`, and of an hour at rest, from `--rest` seconds.
     #[arg(long)]
     api_server: bool,
+    /// Measures only what tracing costs: `--starts` starts on a node that records spans and on one that does not, in
+    /// turn. Two hundred tell a percent.
+    #[arg(long, conflicts_with_all = ["kubelet", "scrapes", "streams", "api_server", "memory", "probes", "calls"])]
+    tracing: bool,
     /// Limit of concurrent pod starts; the node's default if not set.
     #[arg(long)]
     parallel: Option<u32>,
     /// Keeps the traces of all starts and removals in a file, and prints where their time went.
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["kubelet", "scrapes", "streams", "api_server", "memory", "probes"])]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["kubelet", "scrapes", "streams", "api_server", "memory", "probes", "tracing"])]
     record: Option<PathBuf>,
     /// Compares the traces with those that an earlier run has kept in a file.
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["kubelet", "scrapes", "streams", "api_server", "memory", "probes"])]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["kubelet", "scrapes", "streams", "api_server", "memory", "probes", "tracing"])]
     against: Option<PathBuf>,
     /// Debian's own containerd (no events) instead of 2.x.
     #[arg(long)]
@@ -150,6 +157,9 @@ async fn run(args: &BenchArgs) -> Result<String, HarnessError> {
         cluster::memory(args, &bin_dir).await?;
         return Ok(String::new());
     }
+    if args.tracing {
+        return tracing_cost::measure(args, bin_dir).await;
+    }
     if args.kubelet || args.scrapes || args.streams || args.api_server {
         return Ok(cluster::run(args, bin_dir).await?.to_string());
     }
@@ -173,10 +183,11 @@ async fn run(args: &BenchArgs) -> Result<String, HarnessError> {
         Some(file) => Some(TraceRecording::start(&node, file).await?),
         None => None,
     };
-    measure_all(&node, args, &mut pods, &mut table).await?;
+    let measured = measure_all(&node, args, &mut pods, &mut table).await?;
     if let Some(recording) = recording {
         let file = recording.finish(&node, &mut pods).await?;
         recording::print_top(&node, &file).await?;
+        overhead::print(&file, &measured)?;
         if let Some(before) = &args.against {
             recording::print_diff(&node, before, &file).await?;
         }
@@ -191,16 +202,18 @@ async fn measure_all(
     args: &BenchArgs,
     pods: &mut PodDriver<'_>,
     table: &mut Table,
-) -> Result<(), HarnessError> {
+) -> Result<Vec<MeasuredPods>, HarnessError> {
     let window = Duration::from_secs(args.rest);
     if let Some(count) = args.probes {
-        return probes::measure(node, count, window, pods, table).await;
+        probes::measure(node, count, window, pods, table).await?;
+        return Ok(Vec::new());
     }
     if args.calls {
-        return calls::measure(node, args.burst, pods, table).await;
+        calls::measure(node, args.burst, pods, table).await?;
+        return Ok(Vec::new());
     }
     let floor = Baseline::new(node)?;
-    one_at_a_time(node, args.starts, &floor, pods, table).await?;
+    let measured = one_at_a_time(node, args.starts, &floor, pods, table).await?;
     exits(node, args.exits, pods, table).await?;
     readiness(args.exits, pods, table).await?;
     eprintln!("rest without pods, {} s", args.rest);
@@ -216,7 +229,8 @@ async fn measure_all(
     table.rest(args.burst, &idle::measure(node, "polylet", window).await);
     let gone = pods.remove_many(&names).await?;
     table.burst_gone(args.burst, gone);
-    calls::measure(node, args.burst, pods, table).await
+    calls::measure(node, args.burst, pods, table).await?;
+    Ok(measured)
 }
 
 /// Measures raw calls and each kind of pod in turn, so that disturbances affect all alike.
@@ -226,7 +240,7 @@ async fn one_at_a_time(
     floor: &Baseline,
     pods: &mut PodDriver<'_>,
     table: &mut Table,
-) -> Result<(), HarnessError> {
+) -> Result<Vec<MeasuredPods>, HarnessError> {
     manifests::put_objects(node)?;
     let mut bare = Pair::default();
     let mut with_init = Pair::default();
@@ -246,16 +260,28 @@ async fn one_at_a_time(
         }
     }
     eprintln!();
-    let floor_of = |kind: &ManifestKind| if kind.has_init() { &with_init } else { &bare };
-    for (kind, pair) in &kinds {
-        let what = format!("start, {}", kind.words());
-        table.beside(&what, &floor_of(kind).up, &pair.up);
+    let mut measured = Vec::new();
+    type Times = fn(&Pair) -> &Samples;
+    let up: Times = |pair| &pair.up;
+    let down: Times = |pair| &pair.down;
+    for (root, what, of) in [
+        ("pod.start", "start", up),
+        ("pod.delete", "delete → all gone", down),
+    ] {
+        for (kind, pair) in &kinds {
+            let raw = of(if kind.has_init() { &with_init } else { &bare });
+            let what = format!("{what}, {}", kind.words());
+            table.beside(&what, raw, of(pair));
+            measured.push(MeasuredPods {
+                what,
+                root,
+                prefix: format!("{}-", kind.name()),
+                raw: raw.clone(),
+                measured: of(pair).clone(),
+            });
+        }
     }
-    for (kind, pair) in &kinds {
-        let what = format!("delete → all gone, {}", kind.words());
-        table.beside(&what, &floor_of(kind).down, &pair.down);
-    }
-    Ok(())
+    Ok(measured)
 }
 
 /// Start and deletion times of one kind of pod.

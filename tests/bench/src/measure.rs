@@ -13,6 +13,12 @@ impl Samples {
         self.0.len()
     }
 
+    /// The mean of the samples; zero without any.
+    pub(crate) fn mean(&self) -> Duration {
+        let sum: Duration = self.0.iter().sum();
+        sum / u32::try_from(self.0.len()).unwrap_or(u32::MAX).max(1)
+    }
+
     /// The percentile of the samples (nearest rank).
     pub(crate) fn percentile(&self, percent: usize) -> Duration {
         let mut sorted = self.0.clone();
@@ -44,6 +50,8 @@ mod tests {
         }
         assert_eq!(samples.percentile(50), Duration::from_millis(10));
         assert_eq!(samples.percentile(99), Duration::from_millis(20));
+        assert_eq!(samples.mean(), Duration::from_micros(10_500));
+        assert_eq!(Samples::default().mean(), Duration::ZERO);
         assert_eq!(Samples::default().percentile(50), Duration::ZERO);
         assert_eq!(
             over(Duration::from_millis(3), Duration::from_millis(5)),

@@ -15,13 +15,20 @@ use tonic::transport::Server;
 use tonic::{Request, Response, Status};
 
 /// Span ids by trace id, both in hexadecimal.
-type SpanIds = Arc<Mutex<BTreeMap<String, BTreeSet<String>>>>;
+type SpanIdsByTrace = BTreeMap<String, BTreeSet<String>>;
 
-/// Receives spans over OTLP/gRPC and records their ids.
+#[derive(Debug, Default)]
+struct CollectedSpans {
+    spans: SpanIdsByTrace,
+    /// Spans that links name.
+    linked: SpanIdsByTrace,
+}
+
+/// Receives spans over OTLP/gRPC and records their ids and those of their links.
 #[derive(Debug)]
 pub struct Collector {
     address: SocketAddr,
-    received: SpanIds,
+    received: Arc<Mutex<CollectedSpans>>,
     task: JoinHandle<()>,
 }
 
@@ -33,7 +40,7 @@ impl Collector {
     pub async fn start() -> Self {
         let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
         let address = listener.local_addr().unwrap();
-        let received = SpanIds::default();
+        let received = Arc::<Mutex<CollectedSpans>>::default();
         let service = TraceServiceServer::new(Taker {
             received: Arc::clone(&received),
         });
@@ -55,7 +62,13 @@ impl Collector {
     /// Ids of the spans of a trace received so far.
     pub fn spans_of(&self, trace: &str) -> BTreeSet<String> {
         let received = self.received.lock().unwrap_or_else(PoisonError::into_inner);
-        received.get(trace).cloned().unwrap_or_default()
+        received.spans.get(trace).cloned().unwrap_or_default()
+    }
+
+    /// Ids of the spans of a trace that links of received spans name.
+    pub fn linked_spans_of(&self, trace: &str) -> BTreeSet<String> {
+        let received = self.received.lock().unwrap_or_else(PoisonError::into_inner);
+        received.linked.get(trace).cloned().unwrap_or_default()
     }
 }
 
@@ -66,7 +79,7 @@ impl Drop for Collector {
 }
 
 struct Taker {
-    received: SpanIds,
+    received: Arc<Mutex<CollectedSpans>>,
 }
 
 #[tonic::async_trait]
@@ -79,10 +92,12 @@ impl TraceService for Taker {
         let resources = request.into_inner().resource_spans.into_iter();
         let scopes = resources.flat_map(|resource| resource.scope_spans);
         for span in scopes.flat_map(|scope| scope.spans) {
-            received
-                .entry(hex(&span.trace_id))
-                .or_default()
-                .insert(hex(&span.span_id));
+            let of_trace = received.spans.entry(hex(&span.trace_id)).or_default();
+            of_trace.insert(hex(&span.span_id));
+            for link in &span.links {
+                let of_trace = received.linked.entry(hex(&link.trace_id)).or_default();
+                of_trace.insert(hex(&link.span_id));
+            }
         }
         Ok(Response::new(ExportTraceServiceResponse::default()))
     }

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeSet;
 
+use polylet_e2e::collector::Collector;
 use polylet_e2e::steps::Steps;
 use polylet_e2e::{cluster, ok, pod};
 use polylet_harness::cluster::{Prometheus, is_ready};
@@ -29,6 +30,12 @@ async fn rules_and_dashboards_have_results() {
     let mut options = ok(cluster.node_options("node"));
     // The metrics of certificates exist with their rotation.
     options.kubelet["rotateCertificates"] = true.into();
+    // Spans are counted when they are exported.
+    let collector = Collector::start().await;
+    let endpoint = collector.endpoint();
+    options.kubelet["tracing"] = json!({
+        "endpoint": endpoint.trim_start_matches("http://"), "samplingRatePerMillion": 1_000_000,
+    });
     let mut node = ok(Node::prepare(options, &|_| {}).await);
     let mut kubelet = ok(cluster.kubelet(&node));
     ok(kubelet.start());

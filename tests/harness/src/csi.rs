@@ -36,6 +36,8 @@ pub struct TestCsiDriver {
 #[derive(Default)]
 struct State {
     calls: Vec<String>,
+    /// Trace contexts of calls to the node service.
+    traceparents: Vec<String>,
     refused: Vec<(String, Status)>,
     most: i64,
     silent: Option<String>,
@@ -84,8 +86,17 @@ impl TestCsiDriver {
     /// Fails if it cannot listen.
     pub fn start(&self) -> io::Result<RunningCsiDriver> {
         let listen = |path: &Path| UnixListener::bind(path).map(UnixListenerStream::new);
+        let traced = self.clone();
+        let note_context = move |call: Request<()>| {
+            let context = call.metadata().get("traceparent");
+            let context = context.and_then(|context| context.to_str().ok());
+            let mut state = traced.state();
+            state.traceparents.extend(context.map(str::to_owned));
+            Ok(call)
+        };
+        let service = NodeServer::with_interceptor(self.clone(), note_context);
         let node = tonic::transport::Server::builder()
-            .serve_with_incoming(NodeServer::new(self.clone()), listen(&self.endpoint)?);
+            .serve_with_incoming(service, listen(&self.endpoint)?);
         let registration = tonic::transport::Server::builder().serve_with_incoming(
             RegistrationServer::new(self.clone()),
             listen(&self.registration)?,
@@ -102,6 +113,11 @@ impl TestCsiDriver {
     /// Calls received since the last invocation, as text.
     pub fn calls(&self) -> Vec<String> {
         std::mem::take(&mut self.state().calls)
+    }
+
+    /// Trace contexts that calls have carried, in their order.
+    pub fn traceparents(&self) -> Vec<String> {
+        self.state().traceparents.clone()
     }
 
     /// Number of calls that [`Driver::calls`] would return.

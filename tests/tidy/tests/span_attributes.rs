@@ -10,9 +10,13 @@ use syn::visit::Visit;
 const STANDARD: &[&str] = &[
     standard::CONTAINER_ID,
     standard::CONTAINER_IMAGE_NAME,
+    standard::CONTAINER_RUNTIME_NAME,
+    standard::CONTAINER_RUNTIME_VERSION,
     standard::ERROR_TYPE,
     standard::FILE_PATH,
     standard::FILE_SIZE,
+    standard::HTTP_REQUEST_METHOD,
+    standard::HTTP_RESPONSE_STATUS_CODE,
     standard::K8S_CONTAINER_NAME,
     standard::K8S_NAMESPACE_NAME,
     standard::K8S_POD_NAME,
@@ -20,9 +24,13 @@ const STANDARD: &[&str] = &[
     standard::K8S_POD_UID,
     standard::K8S_VOLUME_NAME,
     standard::K8S_VOLUME_TYPE,
+    standard::NETWORK_TRANSPORT,
     standard::RPC_METHOD,
     standard::RPC_RESPONSE_STATUS_CODE,
     standard::RPC_SYSTEM_NAME,
+    standard::SERVER_ADDRESS,
+    standard::SERVER_PORT,
+    standard::URL_FULL,
 ];
 
 /// Those of resources.

@@ -3,12 +3,17 @@
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-use http::{HeaderName, Request, Response};
+use http::{HeaderName, Method, Request, Response, StatusCode, Uri};
 use polylet_kit::trace_context;
 use tower::Service;
+use tracing::Span;
+use tracing::field::Empty;
 
 /// The header of an answer with the ID under which the request was logged.
 const AUDIT_ID: HeaderName = HeaderName::from_static("audit-id");
+
+/// A span with this attribute is about a request.
+const METHOD: &str = "http.request.method";
 
 /// A client whose requests carry the context of the span that they are made in. The API server records the request
 /// in a trace of its own, unless the caller is an administrator: the ID in its audit log leads there.
@@ -29,7 +34,7 @@ where
     }
 
     fn call(&mut self, mut request: Request<Q>) -> Self::Future {
-        let span = tracing::Span::current();
+        let span = request_span(&Span::current(), request.method(), request.uri());
         if let Some(header) = trace_context::header(&span) {
             // Without room for it, the request is not part of the trace.
             let headers = request.headers_mut();
@@ -37,11 +42,81 @@ where
         }
         let response = self.0.call(request);
         Box::pin(async move {
-            let response = response.await?;
-            trace_context::record_audit_id(&span, response.headers().get(AUDIT_ID));
-            Ok(response)
+            let response = response.await;
+            record_answer(&span, response.as_ref().ok());
+            response
         })
     }
+}
+
+/// The span of a request: the present one, if it is about a request, or else one within it; none outside of spans.
+fn request_span(caller: &Span, method: &Method, uri: &Uri) -> Span {
+    if caller.is_disabled() {
+        return Span::none();
+    }
+    let span = match caller.has_field(METHOD) {
+        true => caller.clone(),
+        false => tracing::info_span!(
+            parent: caller,
+            "api.request",
+            otel.name = format!("api.{}", method.as_str().to_ascii_lowercase()),
+            otel.kind = "client",
+            http.request.method = Empty,
+            url.full = Empty,
+            server.address = Empty,
+            server.port = Empty,
+            http.response.status_code = Empty,
+            error.type = Empty,
+            otel.status_code = Empty,
+        ),
+    };
+    span.record(METHOD, method.as_str());
+    span.record("url.full", url(uri));
+    if let Some(host) = uri.host() {
+        span.record("server.address", host.trim_matches(['[', ']']));
+    }
+    if let Some(port) = port(uri) {
+        span.record("server.port", port);
+    }
+    span
+}
+
+/// The URL without credentials and parameters.
+fn url(uri: &Uri) -> String {
+    let scheme = uri.scheme_str().unwrap_or("https");
+    let host = uri.host().unwrap_or_default();
+    let port = uri.port_u16().map(|port| format!(":{port}"));
+    let path = uri.path();
+    format!("{scheme}://{host}{}{path}", port.unwrap_or_default())
+}
+
+fn port(uri: &Uri) -> Option<u16> {
+    let default = match uri.scheme_str() {
+        Some("http") => Some(80),
+        Some("https") => Some(443),
+        _ => None,
+    };
+    uri.port_u16().or(default)
+}
+
+/// Records the head of an answer; `None` if there was none.
+fn record_answer<R>(span: &Span, response: Option<&Response<R>>) {
+    let Some(response) = response else {
+        // The caller records which.
+        span.record("error.type", "_OTHER");
+        span.record("otel.status_code", "ERROR");
+        return;
+    };
+    let status = response.status();
+    span.record("http.response.status_code", status.as_u16());
+    if status.is_client_error() || status.is_server_error() {
+        span.record("error.type", status.as_str());
+        // Of what is missing or has changed meanwhile, the caller decides whether it is an error.
+        if !matches!(status, StatusCode::NOT_FOUND | StatusCode::CONFLICT) {
+            span.record("otel.status_code", "ERROR");
+        }
+    }
+    trace_context::record_audit_id(span, response.headers().get(AUDIT_ID));
 }
 
 #[cfg(test)]
@@ -77,12 +152,29 @@ mod tests {
         }
     }
 
+    fn recorded(of: &SpanData) -> Vec<String> {
+        let attributes = of.attributes.iter();
+        let attributes = attributes.map(|one| format!("{}={}", one.key, one.value));
+        let is_ours = |text: &String| {
+            let prefixes = ["http", "url", "server", "error", "polylet"];
+            prefixes.iter().any(|prefix| text.starts_with(prefix))
+        };
+        let mut attributes: Vec<_> = attributes.filter(is_ours).collect();
+        attributes.sort();
+        attributes
+    }
+
     #[tokio::test]
-    async fn requests_within_a_span_carry_its_context_and_the_audit_id_is_recorded() {
+    async fn requests_within_a_span_carry_its_context_and_are_recorded() {
         let server = tower::service_fn(|request: Request<()>| async move {
             let sent = request.headers().get("traceparent").cloned();
-            let response = Response::builder().header("Audit-Id", "a-1").body(sent);
-            response.map_err(tower::BoxError::from)
+            let response = Response::builder().header("Audit-Id", "a-1");
+            let response = match *request.method() {
+                Method::POST => response.status(409),
+                Method::GET => return Err(tower::BoxError::from("gone")),
+                _ => response,
+            };
+            response.body(sent).map_err(tower::BoxError::from)
         });
         let client = AddTraceContext(server);
         let exporter = EndedSpans::default();
@@ -91,22 +183,71 @@ mod tests {
             .build();
         let layer = tracing_opentelemetry::layer().with_tracer(provider.tracer("test"));
         let _guard = tracing::subscriber::set_default(tracing_subscriber::registry().with(layer));
-        let outside = client.clone().oneshot(Request::new(())).await.unwrap();
+        let request = |method: Method, uri: &str| {
+            let request = Request::builder().method(method).uri(uri);
+            request.body(()).unwrap()
+        };
+        let url = "https://admin:secret@[::1]:6443/api/v1/pods/web/status?token=secret";
+        let patch = || request(Method::PATCH, url);
+        let outside = client.clone().oneshot(patch()).await.unwrap();
         assert_eq!(*outside.body(), None);
-        let span = tracing::info_span!("status.patch");
-        let sent = client
-            .oneshot(Request::new(()))
-            .instrument(span)
-            .await
-            .unwrap();
-        let recorded = exporter.0.lock().unwrap().remove(0);
-        let id = recorded.span_context.span_id().to_string();
-        let sent = sent.into_body().unwrap();
+        // The span of a request, which declares its attributes.
+        let span = tracing::info_span!(
+            "status.request",
+            http.request.method = Empty,
+            url.full = Empty,
+            server.address = Empty,
+            server.port = Empty,
+            http.response.status_code = Empty,
+        );
+        let sent = client.clone().oneshot(patch()).instrument(span).await;
+        let patched = exporter.0.lock().unwrap().remove(0);
+        let id = patched.span_context.span_id().to_string();
+        let sent = sent.unwrap().into_body().unwrap();
         assert!(sent.to_str().unwrap().contains(&id), "{sent:?}");
-        let audit = recorded
-            .attributes
-            .iter()
-            .find(|one| one.key.as_str() == "polylet.audit_id");
-        assert_eq!(audit.unwrap().value.as_str(), "a-1");
+        let expected = [
+            "http.request.method=PATCH",
+            "http.response.status_code=200",
+            "polylet.audit_id=a-1",
+            "server.address=::1",
+            "server.port=6443",
+            "url.full=https://[::1]:6443/api/v1/pods/web/status",
+        ];
+        assert_eq!(recorded(&patched), expected);
+        // Any other span has one within it for each request.
+        let span = tracing::info_span!("volume.setup");
+        let requests = async {
+            let token = request(Method::POST, "https://api.example/api/v1/token");
+            let sent = client.clone().oneshot(token).await.unwrap().into_body();
+            let gone = request(Method::GET, "http://api.example/x");
+            client.clone().oneshot(gone).await.unwrap_err();
+            sent.unwrap()
+        };
+        let sent = requests.instrument(span).await;
+        let [posted, got, caller] = &exporter.0.lock().unwrap()[..] else {
+            panic!("three spans are expected");
+        };
+        let id = posted.span_context.span_id().to_string();
+        assert!(sent.to_str().unwrap().contains(&id), "{sent:?}");
+        assert_eq!(posted.parent_span_id, caller.span_context.span_id());
+        assert_eq!((&*posted.name, &*got.name), ("api.post", "api.get"));
+        let expected = [
+            "error.type=409",
+            "http.request.method=POST",
+            "http.response.status_code=409",
+            "polylet.audit_id=a-1",
+            "server.address=api.example",
+            "server.port=443",
+            "url.full=https://api.example/api/v1/token",
+        ];
+        assert_eq!(recorded(posted), expected);
+        let expected = [
+            "error.type=_OTHER",
+            "http.request.method=GET",
+            "server.address=api.example",
+            "server.port=80",
+            "url.full=http://api.example/x",
+        ];
+        assert_eq!(recorded(got), expected);
     }
 }

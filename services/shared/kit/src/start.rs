@@ -151,6 +151,8 @@ where
     // The supervisor, which exports, logs what is wrong with the environment.
     let (sampler, _) = TraceSampler::from_settings(&config.kubelet, environment);
     crate::trace_context::set_up(&config.polylet.tracing);
+    let span_socket = socket_path(&config.polylet.run_directory, "supervisor");
+    let is_recording = telemetry::is_recording(environment);
     let telemetry = telemetry::init(&telemetry::Setup {
         identity: telemetry::ProcessIdentity {
             service: descriptor.service,
@@ -160,7 +162,7 @@ where
         },
         log_level: &config.polylet.log_level,
         sampler,
-        span_socket: Some(&socket_path(&config.polylet.run_directory, "supervisor")),
+        span_socket: is_recording.then_some(&*span_socket),
     });
     let polylet = &config.polylet;
     let (run_directory, service) = (polylet.run_directory.clone(), descriptor.service);

@@ -24,6 +24,8 @@ pub(crate) async fn publish(ctx: Ctx, activity: Option<Activity>) {
     }
     let mut published = String::new();
     loop {
+        // At first, too: what the process begins with is listed by then.
+        tokio::time::sleep(INTERVAL).await;
         let activity = activity.as_ref().map(|describe| describe());
         let peers = ctx.inner().peers.to_wire();
         let conditions = ctx.conditions().to_wire();
@@ -32,7 +34,6 @@ pub(crate) async fn publish(ctx: Ctx, activity: Option<Activity>) {
             notify::status(&line);
             published = line;
         }
-        tokio::time::sleep(INTERVAL).await;
         // Of the activity there are no notifications.
         let _ = tokio::time::timeout(ACTIVITY_INTERVAL, status_change::notified()).await;
     }

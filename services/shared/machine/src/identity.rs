@@ -10,6 +10,12 @@ pub fn boot_id() -> Option<String> {
     Some(id.trim().to_owned()).filter(|id| !id.is_empty())
 }
 
+/// The kernel's release: `uname -r`.
+pub fn kernel_version() -> String {
+    let system = rustix::system::uname();
+    system.release().to_string_lossy().into_owned()
+}
+
 /// Fields of a Node's `nodeInfo` that identify machine and system. What cannot be read is empty.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Identity {
@@ -58,10 +64,7 @@ impl Identity {
             },
             machine_id,
             boot_id: first(&[BOOT_ID]),
-            kernel_version: rustix::system::uname()
-                .release()
-                .to_string_lossy()
-                .into_owned(),
+            kernel_version: kernel_version(),
             os_image: pretty_name(&release.unwrap_or_default()),
         }
     }

@@ -3,7 +3,7 @@
 //!
 //! - [`Machine`]: memory, processors, swap, the version of cgroups.
 //! - [`capacity`] and [`allocatable`]: the node's resources, and those available to pods.
-//! - [`Identity`]: ids, kernel and operating system. [`boot_id`] alone.
+//! - [`Identity`]: ids, kernel and operating system. [`boot_id`] and [`kernel_version`] alone.
 //! - [`meminfo`] and [`mountinfo`]: memory, and the mount table.
 //! - [`preflight`]: whether a node may start here with its configuration.
 
@@ -29,7 +29,7 @@ use polylet_kit::Config;
 use polylet_model::node::{self, ResourceList};
 use polylet_model::quantity::Amount;
 
-pub use identity::{Identity, architecture, boot_id};
+pub use identity::{Identity, architecture, boot_id, kernel_version};
 pub use preflight::{PreflightError, check, tmpfs_may_swap};
 
 /// Resources of the machine.

@@ -1,12 +1,12 @@
 //! Where the time of many traces went.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use crate::span::TraceId;
 use crate::summary::{StepName, TraceSummary};
 
-/// What the time on critical paths is summed up by.
+/// What the time of traces is summed up by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StepGrouping {
     /// Operations of services.
@@ -15,13 +15,19 @@ pub enum StepGrouping {
     Service,
     /// Whose time it is.
     Owner,
+    /// The traces as wholes, by their shapes.
+    Shape,
+    /// The traces as wholes, by the versions that are not the same in all of them.
+    Version,
 }
 
 impl StepGrouping {
-    /// The group of a step.
+    /// The group of a step, itself where traces are grouped as wholes.
     pub fn label(self, step: &StepName) -> String {
         match (self, step.owner()) {
-            (StepGrouping::Step, _) | (_, None) => step.to_string(),
+            (StepGrouping::Step | StepGrouping::Shape | StepGrouping::Version, _) | (_, None) => {
+                step.to_string()
+            }
             (StepGrouping::Service, Some(_)) => step.service.clone(),
             (StepGrouping::Owner, Some(owner)) => owner.label().to_owned(),
         }
@@ -103,8 +109,15 @@ struct GroupTimes {
 /// Sums up where the time of traces went.
 pub fn path_statistics(traces: &[TraceSummary], by: StepGrouping) -> PathStatistics {
     let mut groups: BTreeMap<String, GroupTimes> = BTreeMap::new();
+    let varying = varying_versions(traces);
     for trace in traces {
-        for (label, (time, owners)) in times(trace, by) {
+        let of_whole = |label| BTreeMap::from([(label, (trace.duration, Vec::new()))]);
+        let times = match by {
+            StepGrouping::Shape => of_whole(trace.shape.clone()),
+            StepGrouping::Version => of_whole(versions_label(trace, &varying)),
+            StepGrouping::Step | StepGrouping::Service | StepGrouping::Owner => times(trace, by),
+        };
+        for (label, (time, owners)) in times {
             let group = groups.entry(label).or_insert_with(|| GroupTimes {
                 owners: Vec::new(),
                 times: Vec::new(),
@@ -123,6 +136,29 @@ pub fn path_statistics(traces: &[TraceSummary], by: StepGrouping) -> PathStatist
         traces: traces.len(),
         total: TimeQuantiles::new(traces.iter().map(|trace| trace.duration).collect()),
         groups,
+    }
+}
+
+/// The names of what has several versions; what took part in some traces only has not.
+fn varying_versions(traces: &[TraceSummary]) -> BTreeSet<&str> {
+    let mut versions: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
+    for (name, version) in traces.iter().flat_map(|trace| &trace.versions) {
+        versions.entry(name).or_default().insert(version);
+    }
+    let varying = versions.into_iter().filter(|(_, seen)| seen.len() > 1);
+    varying.map(|(name, _)| name).collect()
+}
+
+/// The versions that vary, as far as a trace has them.
+fn versions_label(trace: &TraceSummary, varying: &BTreeSet<&str>) -> String {
+    let versions = varying.iter().map(|name| match trace.versions.get(*name) {
+        Some(version) => format!("{name} {version}"),
+        None => format!("{name} not seen"),
+    });
+    let versions: Vec<_> = versions.collect();
+    match versions.as_slice() {
+        [] => "(all versions are the same)".to_owned(),
+        versions => versions.join(", "),
     }
 }
 

@@ -117,3 +117,49 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn whole_traces_are_grouped_by_shape_and_by_versions_that_vary() {
+    let [first, mut second] = two();
+    let labels = |traces: &[TraceSummary], by| -> Vec<String> {
+        let statistics = path_statistics(traces, by);
+        let share: f64 = statistics.groups.iter().map(|group| group.share).sum();
+        assert!((share - 1.0).abs() < 1e-9);
+        let groups = statistics.groups.into_iter();
+        let label = |group: GroupStatistics| {
+            let time = group.time.max.as_millis();
+            format!("{}: {} of {time} ms", group.label, group.traces)
+        };
+        groups.map(label).collect()
+    };
+    let same = [first.clone(), second.clone()];
+    let all = ["(all versions are the same): 2 of 250 ms"];
+    assert_eq!(labels(&same, StepGrouping::Version), all);
+    second.shape = "1 container, 1 init".to_owned();
+    let runtime = |version: &str| ("containerd".to_owned(), version.to_owned());
+    second.versions.extend([runtime("2.1.9")]);
+    // It took no part in the first one.
+    assert_eq!(
+        labels(&[first.clone(), second.clone()], StepGrouping::Version),
+        all
+    );
+    let mut third = first.clone();
+    third.versions.extend([runtime("2.1.8")]);
+    let three = [first.clone(), second.clone(), third];
+    assert_eq!(
+        labels(&three, StepGrouping::Version),
+        [
+            "containerd 2.1.9: 1 of 250 ms",
+            "containerd 2.1.8: 1 of 150 ms",
+            "containerd not seen: 1 of 150 ms"
+        ]
+    );
+    let differ = [first, second];
+    assert_eq!(
+        labels(&differ, StepGrouping::Shape),
+        [
+            "1 container, 1 init: 1 of 250 ms",
+            "1 container: 1 of 150 ms"
+        ]
+    );
+}

@@ -16,6 +16,22 @@ pub const POD_NAME: &str = "k8s.pod.name";
 /// The attribute with the pod's namespace.
 pub const POD_NAMESPACE: &str = "k8s.namespace.name";
 
+/// The attribute with the name of the container runtime.
+pub const RUNTIME_NAME: &str = "container.runtime.name";
+/// The attribute with the version of the container runtime.
+pub const RUNTIME_VERSION: &str = "container.runtime.version";
+/// The attribute with the version of the kernel.
+pub const KERNEL_VERSION: &str = "polylet.kernel.version";
+/// Attributes of a step that are those of its trace's root: what the node runs, and what the pod asks for.
+pub const ROOT_FACTS: [&str; 6] = [
+    RUNTIME_NAME,
+    RUNTIME_VERSION,
+    KERNEL_VERSION,
+    "polylet.pod.containers",
+    "polylet.pod.init_containers",
+    "polylet.pod.volumes",
+];
+
 /// A recorded span.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SpanRecord {

@@ -11,6 +11,8 @@ pub enum StepOwner {
     Api,
     /// The registry of an image, and the runtime that unpacks it.
     Registry,
+    /// The drivers of volumes.
+    Storage,
     /// The containers of the pod: runs to completion, hooks, and how soon they answer probes.
     Workload,
 }
@@ -24,9 +26,11 @@ impl StepOwner {
         match name {
             _ if RUNTIMES.contains(&service) => StepOwner::Runtime,
             "cri.PullImage" => StepOwner::Registry,
-            "status.patch" => StepOwner::Api,
+            "status.patch" | "status.delete" => StepOwner::Api,
             "container.run" | "sync.post_start" | "sync.pre_stop" => StepOwner::Workload,
             name if name.starts_with("cri.") => StepOwner::Runtime,
+            name if name.starts_with("api.") => StepOwner::Api,
+            name if name.starts_with("csi.") => StepOwner::Storage,
             name if name.starts_with("probe.") && name != "probe.outcome" => StepOwner::Workload,
             _ => StepOwner::Polylet,
         }
@@ -39,6 +43,7 @@ impl StepOwner {
             StepOwner::Runtime => "runtime",
             StepOwner::Api => "api",
             StepOwner::Registry => "registry",
+            StepOwner::Storage => "storage",
             StepOwner::Workload => "workload",
         }
     }
@@ -54,6 +59,8 @@ mod tests {
             ("cri.PullImage", "registry"),
             ("cri.RunPodSandbox", "runtime"),
             ("status.patch", "api"),
+            ("api.post", "api"),
+            ("csi.NodePublishVolume", "storage"),
             ("status.join", "polylet"),
             ("sync.post_start", "workload"),
             ("container.run", "workload"),

@@ -6,7 +6,10 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
-use crate::span::{POD_NAME, POD_NAMESPACE, POD_UID, SpanRecord, TraceId};
+use crate::span::{
+    KERNEL_VERSION, POD_NAME, POD_NAMESPACE, POD_UID, RUNTIME_NAME, RUNTIME_VERSION, SpanRecord,
+    TraceId,
+};
 use crate::step_owner::StepOwner;
 use crate::trace::Trace;
 
@@ -17,6 +20,9 @@ pub const INCOMPLETE: &str = "incomplete";
 /// The run of a container that has ended.
 const RUN: &str = "container.run";
 const CONTAINER: &str = "k8s.container.name";
+const VOLUME: &str = "k8s.volume.name";
+/// What the kernel is called among the versions of a trace.
+pub const KERNEL: &str = "kernel";
 
 /// An operation of a service. Written as `service/operation`; time that no span explains as `(unattributed)`.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -74,7 +80,7 @@ pub struct TraceSummary {
     pub duration: Duration,
     /// Time on the critical path, by step. The sum is the duration.
     pub steps: BTreeMap<StepName, Duration>,
-    /// Versions of the services that recorded spans, by service.
+    /// Versions of what took part in it, by name: see [`versions()`].
     pub versions: BTreeMap<String, String>,
 }
 
@@ -102,18 +108,6 @@ impl TraceSummary {
 }
 
 impl Trace {
-    /// The versions of the services that recorded spans, by service. Of a service that was upgraded meanwhile, that
-    /// of its last span.
-    pub fn versions(&self) -> BTreeMap<String, String> {
-        let mut spans: Vec<_> = self.spans.iter().collect();
-        spans.retain(|span| !span.version.is_empty());
-        spans.sort_by_key(|span| (span.start, span.span));
-        let versions = spans.into_iter();
-        versions
-            .map(|span| (span.service.clone(), span.version.clone()))
-            .collect()
-    }
-
     /// The summary; `None` without a root.
     pub fn summary(&self) -> Option<TraceSummary> {
         let root = self.root()?;
@@ -144,34 +138,64 @@ impl Trace {
             start: root.start,
             duration: Duration::from_nanos(duration),
             steps,
-            versions: self.versions(),
+            versions: versions(&self.spans),
         })
     }
 }
 
-/// What a pod's start consisted of: its containers, and whether it ran init containers, mounted volumes, pulled
-/// images and was probed. Starts of one shape do the same work. What
+/// The versions of what took part in a trace: services by their names, the container runtime by its own, and the
+/// [`KERNEL`]. Of what was upgraded meanwhile, that of the last span.
+pub fn versions(spans: &[SpanRecord]) -> BTreeMap<String, String> {
+    let mut spans: Vec<&SpanRecord> = spans.iter().collect();
+    spans.sort_by_key(|span| (span.start, span.span));
+    let services = spans.iter().map(|span| (&*span.service, &*span.version));
+    // They know the version of a runtime whose own spans may not.
+    let runtimes = spans.iter().map(|span| {
+        (
+            span.attribute(RUNTIME_NAME),
+            span.attribute(RUNTIME_VERSION),
+        )
+    });
+    let kernels = spans
+        .iter()
+        .map(|span| (KERNEL, span.attribute(KERNEL_VERSION)));
+    let all = services.chain(runtimes).chain(kernels);
+    let known = all.filter(|(name, version)| !name.is_empty() && !version.is_empty());
+    known
+        .map(|(name, version)| (name.to_owned(), version.to_owned()))
+        .collect()
+}
+
+/// What a pod's start consisted of: how many containers and init containers ran, how many volumes were mounted, and
+/// whether images were pulled and containers probed. Starts of one shape do the same work. What
 /// began after its `end` does not count, nor do containers that still ran.
 pub fn shape(spans: &[SpanRecord], end: Timestamp) -> String {
     let spans = spans.iter().filter(|span| span.start <= end);
     let spans: Vec<&SpanRecord> = spans
         .filter(|span| span.name != RUN || span.end <= end)
         .collect();
-    let named = |name: &str| -> BTreeSet<&str> {
-        let spans = spans.iter().filter(|span| span.name == name);
-        spans.map(|span| span.attribute(CONTAINER)).collect()
+    let count = |prefix: &str, attribute: &str| {
+        let named = spans.iter().filter(|span| span.name.starts_with(prefix));
+        let names: BTreeSet<&str> = named.map(|span| span.attribute(attribute)).collect();
+        // Those without a name belong to one that has one.
+        let without = usize::from(names.len() > 1 && names.contains(""));
+        names.len() - without
     };
-    let any = |prefix: &str| spans.iter().any(|span| span.name.starts_with(prefix));
-    let mut shape = match named("sync.start").len() {
+    let mut shape = match count("sync.start", CONTAINER) {
         1 => "1 container".to_owned(),
         count => format!("{count} containers"),
     };
-    for (has, word) in [
-        (any(RUN), "init"),
-        (any("volume."), "volumes"),
-        (any("cri.PullImage"), "pull"),
-        (any("probe."), "probes"),
-    ] {
+    match count(RUN, CONTAINER) {
+        0 => {}
+        count => shape.push_str(&format!(", {count} init")),
+    }
+    match count("volume.", VOLUME) {
+        0 => {}
+        1 => shape.push_str(", 1 volume"),
+        count => shape.push_str(&format!(", {count} volumes")),
+    }
+    let any = |prefix: &str| spans.iter().any(|span| span.name.starts_with(prefix));
+    for (has, word) in [(any("cri.PullImage"), "pull"), (any("probe."), "probes")] {
         if has {
             shape.push_str(", ");
             shape.push_str(word);
@@ -240,9 +264,65 @@ mod tests {
             versioned(3, 1, "1"),
             versioned(4, 9, ""),
         ];
-        let versions = Trace { id: [1; 16], spans }.versions();
         let expected = [("sync-coordinator".to_owned(), "2".to_owned())];
-        assert_eq!(versions, expected.into());
+        assert_eq!(versions(&spans), expected.into());
+    }
+
+    fn with(span: SpanRecord, attributes: &[(&str, &str)]) -> SpanRecord {
+        let attributes = attributes.iter();
+        let owned = |(key, value): &(&str, &str)| ((*key).to_owned(), (*value).to_owned());
+        SpanRecord {
+            attributes: attributes.map(owned).collect(),
+            ..span
+        }
+    }
+
+    #[test]
+    fn runtime_and_kernel_have_versions_too() {
+        let facts = [
+            (RUNTIME_NAME, "containerd"),
+            (RUNTIME_VERSION, "2.1.9"),
+            (KERNEL_VERSION, "6.12.1"),
+        ];
+        let of_runtime = SpanRecord {
+            service: "containerd".to_owned(),
+            version: "unknown".to_owned(),
+            ..span(3, "runtime.v1.RuntimeService/RunPodSandbox", 50, 60)
+        };
+        let spans = [
+            with(span(2, "status.ready", 5, 6), &facts),
+            of_runtime,
+            // Not known.
+            with(span(4, "status.update", 9, 10), &[(RUNTIME_NAME, "")]),
+        ];
+        let found: Vec<_> = versions(&spans).into_iter().collect();
+        let expected = [("containerd", "2.1.9"), (KERNEL, "6.12.1")];
+        let owned = |(name, version): (&str, &str)| (name.to_owned(), version.to_owned());
+        assert_eq!(found, expected.map(owned));
+    }
+
+    #[test]
+    fn the_shape_counts_what_the_pod_asked_for() {
+        let volume = |id, name| with(span(id, "volume.setup", 0, 5), &[(VOLUME, name)]);
+        let container = |id, step, name| with(span(id, step, 5, 8), &[(CONTAINER, name)]);
+        let end = Timestamp::from_millisecond(100).unwrap();
+        let mut spans = vec![
+            volume(2, "data"),
+            volume(3, "config"),
+            // A part of the first, and a second attempt.
+            span(4, "volume.mount", 1, 2),
+            volume(5, "data"),
+            container(6, "sync.start", "init"),
+            container(7, RUN, "init"),
+            container(8, "sync.start", "web"),
+        ];
+        assert_eq!(shape(&spans, end), "2 containers, 1 init, 2 volumes");
+        spans.drain(1..);
+        spans.push(span(9, "cri.PullImage", 1, 2));
+        assert_eq!(shape(&spans, end), "0 containers, 1 volume, pull");
+        spans.clear();
+        spans.push(span(4, "volume.mount", 1, 2));
+        assert_eq!(shape(&spans, end), "0 containers, 1 volume");
     }
 
     #[test]

@@ -13,6 +13,7 @@ use polylet_api::{ApiConnection, ApiErrorKind, RetryTimer};
 use polylet_kit::cause;
 use polylet_model::status::is_ready;
 use polylet_schedule::TokenBucket;
+use tracing::field::Empty;
 use tracing::{Instrument, Span, info_span};
 
 use crate::core::report::desired::{ApiAction, ApiStatus, DesiredStatus};
@@ -115,7 +116,14 @@ impl StatusPatcher {
             k8s.pod.uid = &*request.pod,
             k8s.pod.name = &*request.name,
             k8s.namespace.name = &*request.namespace,
-            polylet.result = tracing::field::Empty,
+            polylet.result = Empty,
+            otel.kind = "client",
+            http.request.method = Empty,
+            url.full = Empty,
+            server.address = Empty,
+            server.port = Empty,
+            http.response.status_code = Empty,
+            error.type = Empty,
         );
         cause::follow(&span, step.as_ref().map(|step| &step.cause));
         let outcome = step.and_then(|step| step.outcome);

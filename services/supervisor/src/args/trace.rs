@@ -82,7 +82,7 @@ pub(crate) struct FilterArgs {
     /// Only traces that lasted longer
     #[arg(long, value_name = "DURATION", value_parser = config::parse_duration)]
     slower_than: Option<Duration>,
-    /// Only traces in which a service ran in a version
+    /// Only traces in which a service, the runtime (such as containerd=2.1.9) or the kernel had a version
     #[arg(long, value_name = "SERVICE=VERSION", value_parser = version)]
     version: Vec<(String, String)>,
 }
@@ -116,8 +116,12 @@ pub(crate) enum GroupBy {
     Step,
     /// The services that recorded them
     Service,
-    /// Whose time it is: polylet, runtime, api, registry, workload
+    /// Whose time it is: polylet, runtime, api, registry, storage, workload
     Owner,
+    /// Whole traces, by their shapes
+    Shape,
+    /// Whole traces, by the versions of services, container runtime and kernel that are not the same in all
+    Version,
 }
 
 /// Arguments of `polylet trace why`.
@@ -267,6 +271,8 @@ impl GroupBy {
             GroupBy::Step => StepGrouping::Step,
             GroupBy::Service => StepGrouping::Service,
             GroupBy::Owner => StepGrouping::Owner,
+            GroupBy::Shape => StepGrouping::Shape,
+            GroupBy::Version => StepGrouping::Version,
         }
     }
 }

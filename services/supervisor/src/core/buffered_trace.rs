@@ -14,6 +14,10 @@ use polylet_trace::{POD_NAME, POD_NAMESPACE, POD_UID, SpanRecord};
 const MAX_PODS: usize = 8;
 /// Spans come in batches: how long after the last one a trace with an outcome is complete.
 const SETTLED: Duration = Duration::from_secs(2);
+/// The same while the container runtime sends spans: by default those of OpenTelemetry's SDKs come five seconds late.
+const SETTLED_WITH_RUNTIME: Duration = Duration::from_secs(7);
+/// How long after its last span the runtime is expected to send those of another trace.
+const RUNTIME_EXPECTED: Duration = Duration::from_secs(10 * 60);
 /// How long nothing is heard of a trace without an outcome until it has ended.
 const QUIET: Duration = Duration::from_secs(10);
 /// The same for a deletion, in which a container may take its time to stop.
@@ -33,13 +37,16 @@ pub(super) struct BufferedTrace {
     /// The name of the root.
     root: Option<Box<str>>,
     has_steps: bool,
-    has_outcome: bool,
+    /// The end of the last span with an outcome.
+    outcome_end: Option<Timestamp>,
     failed: bool,
     pods: Vec<TracedPod>,
     /// When the last span came.
     received: Instant,
     /// Its end was told.
     end_reported: bool,
+    /// A span has come since then that is part of what was told.
+    is_revised: bool,
 }
 
 #[derive(Debug, PartialEq, Eq)]
@@ -59,11 +66,12 @@ impl BufferedTrace {
             end: record.end,
             root: None,
             has_steps: false,
-            has_outcome: false,
+            outcome_end: None,
             failed: false,
             pods: Vec::new(),
             received: now,
             end_reported: false,
+            is_revised: false,
         }
     }
 
@@ -74,7 +82,12 @@ impl BufferedTrace {
         self.end = self.end.max(record.end);
         self.received = now;
         self.has_steps |= is_step(record);
-        self.has_outcome |= !record.attribute(OUTCOME_ATTRIBUTE).is_empty();
+        if !record.attribute(OUTCOME_ATTRIBUTE).is_empty() {
+            self.outcome_end = self.outcome_end.max(Some(record.end));
+        }
+        // What begins after the outcome is not part of the trace's time.
+        let is_part = self.outcome_end.is_none_or(|end| record.start < end);
+        self.is_revised |= self.end_reported && is_part;
         // Probes fail until their container listens.
         self.failed |= record.error.is_some() && !record.name.starts_with("probe.");
         let root = record.attribute(ROOT_ATTRIBUTE);
@@ -123,16 +136,21 @@ impl BufferedTrace {
     /// Remembers that the end was told.
     pub(super) fn mark_end_reported(&mut self) {
         self.end_reported = true;
+        self.is_revised = false;
     }
 
-    /// When the trace has ended, if nothing more is heard of it; `None` once that was told, or if it has no root
-    /// that is to be derived.
-    pub(super) fn expected_end(&self) -> Option<Instant> {
-        if self.end_reported || !self.has_steps {
+    /// When the trace has ended, if nothing more is heard of it; `None` once that was told and nothing has come since, or
+    /// if it has no root that is to be derived. `from_runtime`: when the last span of the runtime came.
+    pub(super) fn expected_end(&self, from_runtime: Option<Instant>) -> Option<Instant> {
+        if !self.has_steps || (self.end_reported && !self.is_revised) {
             return None;
         }
+        let settled = match from_runtime.map(|at| self.received.saturating_duration_since(at)) {
+            Some(age) if age < RUNTIME_EXPECTED && !self.end_reported => SETTLED_WITH_RUNTIME,
+            _ => SETTLED,
+        };
         let quiet = match self.root.as_deref() {
-            _ if self.has_outcome => SETTLED,
+            _ if self.outcome_end.is_some() => settled,
             Some(root::POD_START) => QUIET_START,
             Some(root::POD_DELETE | root::POD_EVICT) => QUIET_DELETION,
             _ => QUIET,

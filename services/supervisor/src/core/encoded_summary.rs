@@ -62,6 +62,11 @@ impl EncodedSummary {
         size_of::<EncodedSummary>() + self.0.len() + ALLOCATION
     }
 
+    /// The ID of the trace.
+    pub(super) fn id(&self) -> Option<TraceId> {
+        self.0.first_chunk().copied()
+    }
+
     /// The summary; `None` only if it was not encoded with this table.
     pub(super) fn decode(&self, strings: &StringTable) -> Option<TraceSummary> {
         let mut reader = Reader(&self.0);

@@ -60,6 +60,25 @@ impl SummaryBuffer {
         let encoded = EncodedSummary::new(summary, &mut self.strings);
         self.bytes += encoded.size();
         self.summaries.push_back(encoded);
+        self.shrink();
+    }
+
+    /// Puts another summary of the same trace in the place of the one before; adds none.
+    pub fn replace(&mut self, summary: &TraceSummary) {
+        let mut known = self.summaries.iter_mut().rev();
+        let Some(place) = known.find(|known| known.id() == Some(summary.id)) else {
+            return;
+        };
+        let encoded = EncodedSummary::new(summary, &mut self.strings);
+        self.bytes += encoded.size();
+        let before = std::mem::replace(place, encoded);
+        self.bytes -= before.size();
+        before.release(&mut self.strings);
+        self.shrink();
+    }
+
+    /// Drops the oldest summaries beyond the bounds.
+    fn shrink(&mut self) {
         while self.summaries.len() > self.max_summaries || self.bytes() > self.max_bytes {
             let Some(oldest) = self.summaries.pop_front() else {
                 return;

@@ -42,6 +42,28 @@ fn thousands_of_starts_fit_into_the_bounds() {
 }
 
 #[test]
+fn a_summary_takes_the_place_of_the_one_before() {
+    let mut buffer = SummaryBuffer::new(3, 1 << 20);
+    (0..4).for_each(|n| buffer.push(&start(n, 2)));
+    let bytes = buffer.bytes();
+    let numbered = |buffer: &SummaryBuffer| (buffer.len(), buffer.next_number());
+    let before = numbered(&buffer);
+    let revised = TraceSummary {
+        steps: start(90, 40).steps,
+        ..start(2, 2)
+    };
+    buffer.replace(&revised);
+    // One that was dropped.
+    buffer.replace(&start(0, 30));
+    assert_eq!(numbered(&buffer), before);
+    let (all, _) = buffer.select(0, &TraceFilter::default(), 9);
+    assert_eq!(all, [start(1, 2), revised, start(3, 2)]);
+    // What was before takes no room any longer.
+    buffer.replace(&start(2, 2));
+    assert_eq!(buffer.bytes(), bytes);
+}
+
+#[test]
 fn summaries_are_selected_in_portions() {
     let mut buffer = SummaryBuffer::new(100, 1 << 20);
     (0..10).for_each(|n| buffer.push(&start(n, 1)));

@@ -23,6 +23,8 @@ pub struct TraceBuffer {
     spans: usize,
     bytes: usize,
     dropped: u64,
+    /// When the last span of the container runtime came.
+    from_runtime: Option<Instant>,
 }
 
 /// A trace of which nothing more is expected.
@@ -34,6 +36,8 @@ pub struct EndedTrace {
     pub derived_root: Option<SpanRecord>,
     /// A step failed, or the pod did.
     pub failed: bool,
+    /// It was reported before, without spans that came late.
+    pub is_revision: bool,
 }
 
 /// The content of a buffer.
@@ -56,12 +60,18 @@ impl TraceBuffer {
             spans: 0,
             bytes: 0,
             dropped: 0,
+            from_runtime: None,
         }
     }
 
     /// Adds a span, and drops traces beyond the bounds.
     pub fn push(&mut self, record: &SpanRecord, now: Instant) {
         self.push_encoded(record, EncodedSpan::new(record), now);
+    }
+
+    /// The container runtime sends spans, which come late: traces are waited for longer.
+    pub fn expect_from_runtime(&mut self, now: Instant) {
+        self.from_runtime = Some(now);
     }
 
     fn push_encoded(&mut self, record: &SpanRecord, encoded: EncodedSpan, now: Instant) {
@@ -172,24 +182,30 @@ impl TraceBuffer {
         self.spans == 0
     }
 
-    /// A trace that has ended, each once; the one that ended first of them.
+    /// A trace that has ended, the one that ended first of them. Each once, and again when spans came late.
     pub fn take_ended(&mut self, now: Instant) -> Option<EndedTrace> {
+        let from_runtime = self.from_runtime;
         let ended = self.traces.iter_mut().filter_map(|(id, trace)| {
-            let end = trace.expected_end().filter(|end| *end <= now)?;
+            let end = trace.expected_end(from_runtime).filter(|end| *end <= now)?;
             Some((end, *id, trace))
         });
         let (_, id, trace) = ended.min_by_key(|(end, id, _)| (*end, *id))?;
+        let is_revision = trace.is_end_reported();
         trace.mark_end_reported();
-        let derived_root = root_of(id, &trace.decode());
+        let spans = trace.decode();
+        let derived_root = root_of(id, &spans);
         let of_pod = derived_root
             .as_ref()
             .is_some_and(|root| root.error.is_some());
         let failed = trace.has_failed() || of_pod;
-        let spans = self.trace(id);
         Some(EndedTrace {
-            trace: Trace { id, spans },
+            trace: Trace {
+                id,
+                spans: with_root(spans, derived_root.clone()),
+            },
             derived_root,
             failed,
+            is_revision,
         })
     }
 
@@ -197,7 +213,7 @@ impl TraceBuffer {
     pub fn next_end(&self) -> Option<Instant> {
         self.traces
             .values()
-            .filter_map(BufferedTrace::expected_end)
+            .filter_map(|trace| trace.expected_end(self.from_runtime))
             .min()
     }
 
@@ -221,18 +237,24 @@ impl TraceBuffer {
     /// The spans of a trace, by start time, with its root.
     pub fn trace(&self, id: TraceId) -> Vec<SpanRecord> {
         let trace = self.traces.get(&id);
-        let mut spans = trace.map_or_else(Vec::new, BufferedTrace::decode);
-        spans.extend(root_of(id, &spans));
-        spans.sort_by_key(|record| {
-            (
-                record.start,
-                record.parent.is_some(),
-                record.end,
-                record.span,
-            )
-        });
-        spans
+        let spans = trace.map_or_else(Vec::new, BufferedTrace::decode);
+        let root = root_of(id, &spans);
+        with_root(spans, root)
     }
+}
+
+/// The spans of a trace by start time, with its root if it was derived.
+fn with_root(mut spans: Vec<SpanRecord>, root: Option<SpanRecord>) -> Vec<SpanRecord> {
+    spans.extend(root);
+    spans.sort_by_key(|record| {
+        (
+            record.start,
+            record.parent.is_some(),
+            record.end,
+            record.span,
+        )
+    });
+    spans
 }
 
 #[cfg(test)]

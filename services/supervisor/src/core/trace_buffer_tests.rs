@@ -165,6 +165,45 @@ fn the_root_of_an_ended_trace_is_reported_once() {
 }
 
 #[test]
+fn a_trace_is_reported_again_when_spans_of_it_came_late() {
+    let ready = step(1, 30, 90, OUTCOME_ATTRIBUTE, outcome::READY);
+    let (mut buffer, now) = filled(10, &[ready]);
+    let later = |seconds| now + Duration::from_secs(seconds);
+    let first = buffer.take_ended(later(2)).unwrap();
+    assert!(!first.is_revision);
+    // What follows from the end, such as a probe, changes nothing of it.
+    buffer.push(&step(1, 90, 95, "k", "v"), later(3));
+    assert_eq!(buffer.next_end(), None);
+    buffer.push(&step(1, 40, 60, "k", "v"), later(5));
+    assert_eq!(buffer.next_end(), Some(later(7)));
+    let again = buffer.take_ended(later(7)).unwrap();
+    assert!(again.is_revision);
+    assert_eq!(again.trace.spans.len(), first.trace.spans.len() + 2);
+    assert_eq!(buffer.next_end(), None);
+}
+
+#[test]
+fn the_runtime_that_sends_spans_is_waited_for() {
+    let ready = |trace| step(trace, 30, 90, OUTCOME_ATTRIBUTE, outcome::READY);
+    let now = Instant::now();
+    let later = |seconds| now + Duration::from_secs(seconds);
+    let mut buffer = TraceBuffer::new(10, 1 << 20);
+    buffer.expect_from_runtime(now);
+    buffer.push(&ready(1), later(599));
+    assert_eq!(buffer.next_end(), Some(later(606)));
+    assert!(buffer.take_ended(later(606)).is_some());
+    // It sends no more.
+    buffer.push(&ready(2), later(601));
+    assert_eq!(buffer.next_end(), Some(later(603)));
+    // Once a trace was reported, what comes late is reported soon.
+    buffer.expect_from_runtime(later(610));
+    buffer.push(&step(1, 40, 60, "k", "v"), later(610));
+    assert_eq!(buffer.trace([1; 16]).len(), 3);
+    assert!(buffer.take_ended(later(609)).is_some());
+    assert_eq!(buffer.next_end(), Some(later(612)));
+}
+
+#[test]
 fn traces_without_an_outcome_end_when_no_span_follows() {
     for (root, seconds) in [
         (root::POD_START, 3_600),

@@ -4,7 +4,15 @@
 use jiff::Timestamp;
 use polylet_kit::cause::{self, OUTCOME_ATTRIBUTE, ROOT_ATTRIBUTE, outcome, root};
 
-use polylet_trace::{POD_NAME, POD_NAMESPACE, POD_UID, SpanRecord, TraceId, hex};
+use polylet_trace::{
+    POD_NAME, POD_NAMESPACE, POD_UID, ROOT_FACTS, SpanRecord, TraceId, hex, is_own_service, shape,
+    versions,
+};
+
+/// The attribute with what a pod's start consisted of.
+const SHAPE: &str = "polylet.shape";
+/// The attribute with the version of a service begins so, and ends with its name.
+const VERSION_PREFIX: &str = "polylet.version.";
 
 /// Whether a span is a step below the root of its trace.
 pub fn is_step(span: &SpanRecord) -> bool {
@@ -42,8 +50,15 @@ pub fn root_of(trace: TraceId, spans: &[SpanRecord]) -> Option<SpanRecord> {
         keys.map(|key| (key, span.attribute(key)))
     });
     let ended = last.map(|last| last.attribute(OUTCOME_ATTRIBUTE));
+    let end = end.max(start);
     let attributes = of_pod.chain(ended.map(|outcome| (OUTCOME_ATTRIBUTE, outcome)));
+    let attributes = attributes.chain(facts(spans));
     let attributes = attributes.filter(|(_, value)| !value.is_empty());
+    let attributes = attributes.map(|(key, value)| (key.to_owned(), value.to_owned()));
+    let shape = (SHAPE.to_owned(), shape(spans, end));
+    let versions = versions(spans).into_iter();
+    let versions = versions.filter(|(name, _)| is_own_service(name));
+    let versions = versions.map(|(name, version)| (format!("{VERSION_PREFIX}{name}"), version));
     Some(SpanRecord {
         trace,
         span: id,
@@ -54,13 +69,20 @@ pub fn root_of(trace: TraceId, spans: &[SpanRecord]) -> Option<SpanRecord> {
             .map_or(root::POD_SYNC, |first| first.attribute(ROOT_ATTRIBUTE))
             .to_owned(),
         start,
-        end: end.max(start),
-        attributes: attributes
-            .map(|(key, value)| (key.to_owned(), value.to_owned()))
-            .collect(),
+        end,
+        attributes: attributes.chain(versions).chain([shape]).collect(),
         error: (ended == Some(outcome::FAILED)).then(|| "the pod failed".to_owned()),
         // What the pod's creation belongs to.
         links: first.map_or_else(Vec::new, |first| outside_links(trace, first)),
+    })
+}
+
+/// What the last steps that know it say of the node and the pod.
+fn facts(spans: &[SpanRecord]) -> impl Iterator<Item = (&str, &str)> {
+    ROOT_FACTS.into_iter().filter_map(|key| {
+        let knowing = spans.iter().filter(|span| !span.attribute(key).is_empty());
+        let last = knowing.max_by_key(|span| (span.start, span.span))?;
+        Some((key, last.attribute(key)))
     })
 }
 

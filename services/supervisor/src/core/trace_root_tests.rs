@@ -51,6 +51,44 @@ fn the_root_lasts_from_the_first_step_to_the_outcome() {
 }
 
 #[test]
+fn the_root_says_by_what_starts_can_be_compared() {
+    let known = [
+        (OUTCOME_ATTRIBUTE, outcome::READY),
+        ("container.runtime.name", "containerd"),
+        ("container.runtime.version", "2.1.9"),
+        ("polylet.kernel.version", "6.12.1"),
+        ("polylet.pod.containers", "2"),
+        ("polylet.pod.init_containers", "0"),
+        ("polylet.pod.volumes", "3"),
+        ("polylet.result", "ready"),
+    ];
+    let before = [("polylet.pod.volumes", "1")];
+    let mut spans = [
+        step(1, 10, 11, &before),
+        step(2, 50, 80, &known),
+        step(3, 40, 90, &[]),
+    ];
+    for (span, version) in spans.iter_mut().zip(["1.0.0", "1.2.3+abc", ""]) {
+        span.version = version.to_owned();
+    }
+    let root = root_of(TRACE, &spans).unwrap();
+    let attributes = root.attributes.iter();
+    let attributes: Vec<_> = attributes.map(|(key, value)| (&**key, &**value)).collect();
+    let expected = [
+        ("container.runtime.name", "containerd"),
+        ("container.runtime.version", "2.1.9"),
+        ("polylet.kernel.version", "6.12.1"),
+        ("polylet.outcome", "ready"),
+        ("polylet.pod.containers", "2"),
+        ("polylet.pod.init_containers", "0"),
+        ("polylet.pod.volumes", "3"),
+        ("polylet.shape", "0 containers"),
+        ("polylet.version.pleg", "1.2.3+abc"),
+    ];
+    assert_eq!(attributes, expected);
+}
+
+#[test]
 fn the_root_of_a_failed_start_is_an_error() {
     let spans = [step(2, 50, 80, &[(OUTCOME_ATTRIBUTE, outcome::FAILED)])];
     assert!(root_of(TRACE, &spans).unwrap().error.is_some());

@@ -36,7 +36,15 @@ impl TraceStoreInner {
     fn end_one(&self, resource: &Resource) -> bool {
         let ended = self.buffer().take_ended(super::now());
         let Some(ended) = ended else { return false };
-        if let Some(summary) = ended.trace.summary() {
+        let summary = ended.trace.summary();
+        if ended.is_revision {
+            // Counted and exported it is already.
+            summary
+                .iter()
+                .for_each(|summary| self.summaries().replace(summary));
+            return true;
+        }
+        if let Some(summary) = summary {
             self.summaries().push(&summary);
             self.start_counts.count(&summary);
             self.counted.notify_one();

@@ -1,6 +1,7 @@
 //! Spans of the services: received over OTLP, kept in a buffer, and exported if configured. Of traces that have
 //! ended, summaries are kept for longer, and whoever follows them is told.
 
+mod bounded_incoming;
 pub(crate) mod convert;
 mod ended;
 mod export;

@@ -148,6 +148,46 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
+    async fn spans_that_come_late_are_part_of_the_summary() {
+        let store = TraceStore::new(&TraceRing::default(), "n1", None);
+        let mut following = store.select(TraceFilter::default(), true);
+        record(&store, 1, "ready");
+        let first = following.next().await.unwrap();
+        assert_eq!(first.steps.len(), 1);
+        // The runtime's, below the only step.
+        let start = first.start + std::time::Duration::from_millis(100);
+        let late = SpanRecord {
+            trace: [1; 16],
+            span: [0xfd; 8],
+            parent: Some([0xfe; 8]),
+            service: "containerd".to_owned(),
+            version: String::new(),
+            name: "runtime.v1.RuntimeService/RunPodSandbox".to_owned(),
+            start,
+            end: start + std::time::Duration::from_millis(700),
+            attributes: BTreeMap::new(),
+            error: None,
+            links: Vec::new(),
+        };
+        store.inner.buffer().push(&late, super::super::now());
+        store.inner.received.notify_one();
+        tokio::time::sleep(std::time::Duration::from_secs(3)).await;
+        let mut all = store.select(TraceFilter::default(), false);
+        let revised = all.next().await.unwrap();
+        let times: Vec<_> = revised
+            .steps
+            .values()
+            .map(|time| time.as_millis())
+            .collect();
+        assert_eq!(times, [700, 300]);
+        assert_eq!(revised.duration, first.duration);
+        assert_eq!(next(&mut all).await, None, "it counts once");
+        // Who follows was told of it.
+        record(&store, 2, "ready");
+        assert_eq!(next(&mut following).await, Some(2));
+    }
+
+    #[tokio::test(start_paused = true)]
     async fn another_program_takes_over_spans_and_summaries() {
         let store = TraceStore::new(&TraceRing::default(), "n1", None);
         record(&store, 1, "ready");

@@ -19,7 +19,9 @@ use tonic::metadata::MetadataValue;
 use tonic::service::interceptor::InterceptedService;
 use tonic::transport::Channel;
 use tonic::{Request, Response, Status};
+use tracing::Instrument;
 
+use super::call_span::{call_span, record_result};
 use crate::core::bytes::Bytes;
 use crate::core::csi_volume::{CsiVolume, RegisteredDriver};
 use crate::volume::CsiError;
@@ -29,30 +31,45 @@ const DEADLINE: Duration = Duration::from_secs(120);
 /// The deadline of a call for statistics, for which a caller waits.
 const STATS_DEADLINE: Duration = Duration::from_secs(10);
 
-async fn call<T>(
-    name: &'static str,
-    response: impl Future<Output = Result<Response<T>, Status>>,
-) -> Result<T, CsiError> {
-    call_within(name, DEADLINE, response).await
+/// A call of a method of the node service.
+struct DriverCall<'a> {
+    method: &'static str,
+    /// What comes before the driver's message in an error.
+    prefix: &'static str,
+    driver: &'a Path,
+    deadline: Duration,
 }
 
-async fn call_within<T>(
-    name: &'static str,
-    deadline: Duration,
-    response: impl Future<Output = Result<Response<T>, Status>>,
-) -> Result<T, CsiError> {
-    let failed = |code, message: &str| CsiError {
-        call: name,
-        code,
-        message: message.to_owned(),
-    };
-    match tokio::time::timeout(deadline, response).await {
-        Ok(Ok(response)) => Ok(response.into_inner()),
-        Ok(Err(status)) => Err(failed(status.code(), status.message())),
-        Err(_) => Err(failed(
-            tonic::Code::DeadlineExceeded,
-            "context deadline exceeded",
-        )),
+impl<'a> DriverCall<'a> {
+    fn new(method: &'static str, driver: &'a Path) -> Self {
+        DriverCall {
+            method,
+            prefix: "",
+            driver,
+            deadline: DEADLINE,
+        }
+    }
+
+    /// With a text before the driver's message.
+    fn prefixed(self, prefix: &'static str) -> Self {
+        DriverCall { prefix, ..self }
+    }
+
+    async fn run<T>(
+        self,
+        response: impl Future<Output = Result<Response<T>, Status>>,
+    ) -> Result<T, CsiError> {
+        let span = call_span(self.method, self.driver);
+        let response = tokio::time::timeout(self.deadline, response.instrument(span.clone()));
+        let result = response
+            .await
+            .unwrap_or_else(|_| Err(Status::deadline_exceeded("context deadline exceeded")));
+        record_result(&span, &result);
+        result.map(Response::into_inner).map_err(|status| CsiError {
+            call: self.prefix,
+            code: status.code(),
+            message: status.message().to_owned(),
+        })
     }
 }
 
@@ -76,10 +93,13 @@ fn add_trace_context(mut call: Request<()>) -> Result<Request<()>, Status> {
 /// Calls `NodeGetInfo` and `NodeGetCapabilities`.
 pub async fn get_info(name: String, endpoint: PathBuf) -> Result<RegisteredDriver, CsiError> {
     let mut client = node(&endpoint);
-    let info = call("NodeGetInfo: ", client.node_get_info(NodeGetInfoRequest {})).await?;
+    let call = DriverCall::new("NodeGetInfo", &endpoint).prefixed("NodeGetInfo: ");
+    let info = call
+        .run(client.node_get_info(NodeGetInfoRequest {}))
+        .await?;
+    let call = DriverCall::new("NodeGetCapabilities", &endpoint).prefixed("NodeGetCapabilities: ");
     let request = NodeGetCapabilitiesRequest {};
-    let response = client.node_get_capabilities(request);
-    let response = call("NodeGetCapabilities: ", response).await?;
+    let response = call.run(client.node_get_capabilities(request)).await?;
     let has = |kind: Type| {
         let mut all = response.capabilities.iter();
         all.any(|capability| match &capability.r#type {
@@ -116,7 +136,8 @@ pub async fn stage(csi: &CsiVolume, staging: &Path) -> Result<(), CsiError> {
         volume_context: csi.attributes.clone().into_iter().collect(),
     };
     let mut client = node(&csi.endpoint);
-    call("", client.node_stage_volume(request)).await?;
+    let call = DriverCall::new("NodeStageVolume", &csi.endpoint);
+    call.run(client.node_stage_volume(request)).await?;
     Ok(())
 }
 
@@ -153,7 +174,8 @@ pub async fn publish(
         volume_context: context.into_iter().collect(),
     };
     let mut client = node(&csi.endpoint);
-    call("", client.node_publish_volume(request)).await?;
+    let call = DriverCall::new("NodePublishVolume", &csi.endpoint);
+    call.run(client.node_publish_volume(request)).await?;
     Ok(())
 }
 
@@ -164,11 +186,8 @@ pub async fn unpublish(endpoint: &Path, handle: &str, target: &Path) -> Result<(
         target_path: target.display().to_string(),
     };
     let mut client = node(endpoint);
-    call(
-        "NodeUnpublishVolume: ",
-        client.node_unpublish_volume(request),
-    )
-    .await?;
+    let call = DriverCall::new("NodeUnpublishVolume", endpoint).prefixed("NodeUnpublishVolume: ");
+    call.run(client.node_unpublish_volume(request)).await?;
     Ok(())
 }
 
@@ -179,7 +198,8 @@ pub async fn unstage(endpoint: &Path, handle: &str, staging: &Path) -> Result<()
         staging_target_path: staging.display().to_string(),
     };
     let mut client = node(endpoint);
-    call("NodeUnstageVolume: ", client.node_unstage_volume(request)).await?;
+    let call = DriverCall::new("NodeUnstageVolume", endpoint).prefixed("NodeUnstageVolume: ");
+    call.run(client.node_unstage_volume(request)).await?;
     Ok(())
 }
 
@@ -202,8 +222,8 @@ pub async fn expand(csi: &CsiVolume, staging: Option<&Path>, at: &Path) -> Resul
         secrets: secrets(&csi.expand_secrets),
     };
     let mut client = node(&csi.endpoint);
-    let response = client.node_expand_volume(request);
-    let done = call(EXPAND_FAILED, response).await;
+    let call = DriverCall::new("NodeExpandVolume", &csi.endpoint).prefixed(EXPAND_FAILED);
+    let done = call.run(client.node_expand_volume(request)).await;
     done.map(drop).map_err(|error| match error.code {
         // Upstream's message for a final failure has no colon.
         tonic::Code::InvalidArgument | tonic::Code::OutOfRange | tonic::Code::NotFound => {
@@ -250,8 +270,11 @@ pub async fn stats(
             .unwrap_or_default(),
     };
     let mut client = node(&csi.endpoint);
-    let response = client.node_get_volume_stats(request);
-    let response = call_within("NodeGetVolumeStats: ", STATS_DEADLINE, response).await?;
+    let call = DriverCall {
+        deadline: STATS_DEADLINE,
+        ..DriverCall::new("NodeGetVolumeStats", &csi.endpoint).prefixed("NodeGetVolumeStats: ")
+    };
+    let response = call.run(client.node_get_volume_stats(request)).await?;
     let usage = |unit: Unit| {
         let usage = response.usage.iter().find(|usage| usage.unit() == unit)?;
         Some(UnitUsage {

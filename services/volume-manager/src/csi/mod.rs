@@ -1,6 +1,7 @@
 //! CSI drivers: their registration, and the calls to them.
 
 pub mod allocatable_refresh;
+mod call_span;
 pub mod client;
 pub mod data;
 pub mod device;

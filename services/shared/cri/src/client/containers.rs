@@ -40,6 +40,7 @@ impl RuntimeClient {
         };
         let mut client = self.runtime_service();
         let response = CriCall {
+            server: &self.address,
             name: "CreateContainer",
             id: &name.name,
             timeout: Some(self.timeout),
@@ -58,6 +59,7 @@ impl RuntimeClient {
         };
         let mut client = self.runtime_service();
         CriCall {
+            server: &self.address,
             name: "StartContainer",
             id,
             timeout: Some(self.timeout),
@@ -77,6 +79,7 @@ impl RuntimeClient {
         };
         let mut client = self.runtime_service();
         let result = CriCall {
+            server: &self.address,
             name: "StopContainer",
             id,
             timeout: Some(grace.saturating_add(self.timeout)),
@@ -95,6 +98,7 @@ impl RuntimeClient {
         };
         let mut client = self.runtime_service();
         let result = CriCall {
+            server: &self.address,
             name: "RemoveContainer",
             id,
             timeout: Some(self.timeout),
@@ -112,6 +116,7 @@ impl RuntimeClient {
     ) -> Result<Vec<v1::Container>, CriError> {
         let mut client = self.runtime_service();
         let response = CriCall {
+            server: &self.address,
             name: "ListContainers",
             id: "",
             timeout: Some(self.timeout),
@@ -145,6 +150,7 @@ impl RuntimeClient {
         };
         let mut client = self.runtime_service();
         CriCall {
+            server: &self.address,
             name: "ContainerStatus",
             id,
             timeout: Some(self.timeout),
@@ -167,6 +173,7 @@ impl RuntimeClient {
         };
         let mut client = self.runtime_service();
         CriCall {
+            server: &self.address,
             name: "UpdateContainerResources",
             id,
             timeout: Some(self.timeout),
@@ -186,6 +193,7 @@ impl RuntimeClient {
         };
         let mut client = self.runtime_service();
         CriCall {
+            server: &self.address,
             name: "ReopenContainerLog",
             id,
             timeout: Some(self.timeout),
@@ -213,6 +221,7 @@ impl RuntimeClient {
         };
         let mut client = self.runtime_service();
         let response = CriCall {
+            server: &self.address,
             name: "ExecSync",
             id,
             timeout: timeout.map(|t| t.saturating_add(self.timeout)),
@@ -232,6 +241,7 @@ impl RuntimeClient {
         let id = request.container_id.clone();
         let mut client = self.runtime_service();
         let response = CriCall {
+            server: &self.address,
             name: "Exec",
             id: &id,
             timeout: Some(self.timeout),
@@ -247,6 +257,7 @@ impl RuntimeClient {
         let id = request.container_id.clone();
         let mut client = self.runtime_service();
         let response = CriCall {
+            server: &self.address,
             name: "Attach",
             id: &id,
             timeout: Some(self.timeout),
@@ -271,6 +282,7 @@ impl RuntimeClient {
         };
         let mut client = self.runtime_service();
         CriCall {
+            server: &self.address,
             name: "CheckpointContainer",
             id,
             timeout: Some(timeout.unwrap_or(self.timeout)),

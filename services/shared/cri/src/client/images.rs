@@ -11,6 +11,7 @@ impl RuntimeClient {
     ) -> Result<Vec<v1::Image>, CriError> {
         let mut client = self.image_service();
         let response = CriCall {
+            server: &self.address,
             name: "ListImages",
             id: "",
             timeout: Some(self.timeout),
@@ -32,6 +33,7 @@ impl RuntimeClient {
         };
         let mut client = self.image_service();
         let response = CriCall {
+            server: &self.address,
             name: "ImageStatus",
             id: &name,
             timeout: Some(self.timeout),
@@ -64,6 +66,7 @@ impl RuntimeClient {
         };
         let mut client = self.image_service();
         let response = CriCall {
+            server: &self.address,
             name: "PullImage",
             id: &name,
             timeout: None,
@@ -79,6 +82,7 @@ impl RuntimeClient {
         let name = image.image.clone();
         let mut client = self.image_service();
         let result = CriCall {
+            server: &self.address,
             name: "RemoveImage",
             id: &name,
             timeout: Some(self.timeout),
@@ -95,6 +99,7 @@ impl RuntimeClient {
     pub async fn image_fs_info(&self) -> Result<v1::ImageFsInfoResponse, CriError> {
         let mut client = self.image_service();
         CriCall {
+            server: &self.address,
             name: "ImageFsInfo",
             id: "",
             timeout: Some(self.timeout),

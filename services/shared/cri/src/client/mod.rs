@@ -1,16 +1,18 @@
 use std::future::Future;
 use std::io;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use hyper_util::rt::TokioIo;
+use polylet_kit::rpc_status::status_name;
 use polylet_kit::{EndWithMessage, trace_context};
 use polylet_wire::runtime::v1::image_service_client::ImageServiceClient;
 use polylet_wire::runtime::v1::runtime_service_client::RuntimeServiceClient;
 use tokio::net::UnixStream;
 use tonic::metadata::MetadataValue;
 use tonic::transport::{Channel, Endpoint, Uri};
-use tonic::{Code, Request, Response, Status};
+use tonic::{Request, Response, Status};
 use tracing::{Instrument, Span};
 
 use crate::CriError;
@@ -37,6 +39,8 @@ const LISTENER_TIMEOUT: Duration = Duration::from_millis(100);
 #[derive(Clone)]
 pub struct RuntimeClient {
     channel: Channel,
+    /// The socket, for spans.
+    address: Arc<str>,
     timeout: Duration,
     context: CallContext,
 }
@@ -64,6 +68,7 @@ impl RuntimeClient {
     pub fn connect(endpoint: &str, timeout: Duration) -> Self {
         metrics::register_counts();
         let path = socket_path(endpoint);
+        let address = path.to_string_lossy().into();
         let connector = tower::service_fn(move |_: Uri| {
             let path = path.clone();
             async move {
@@ -82,6 +87,7 @@ impl RuntimeClient {
             .connect_with_connector_lazy(connector);
         Self {
             channel,
+            address,
             timeout,
             context: CallContext::default(),
         }
@@ -140,6 +146,8 @@ fn socket_path(endpoint: &str) -> PathBuf {
 
 /// The parameters of a call.
 struct CriCall<'a> {
+    /// The runtime's socket.
+    server: &'a str,
     /// The method's name in the CRI.
     name: &'static str,
     /// The sandbox, container or image; empty if there is none.
@@ -158,6 +166,7 @@ impl CriCall<'_> {
         F: Future<Output = Result<Response<R>, Status>>,
     {
         self.span.record("rpc.method", rpc_method(self.name));
+        self.span.record("server.address", self.server);
         let mut request = Request::new(message);
         if let Some(timeout) = self.timeout {
             // The runtime then cancels the call as well.
@@ -223,29 +232,6 @@ fn rpc_method(name: &str) -> String {
     format!("runtime.v1.{service}/{name}")
 }
 
-/// The name of a status code in gRPC's specification.
-fn status_name(code: Code) -> &'static str {
-    match code {
-        Code::Ok => "OK",
-        Code::Cancelled => "CANCELLED",
-        Code::Unknown => "UNKNOWN",
-        Code::InvalidArgument => "INVALID_ARGUMENT",
-        Code::DeadlineExceeded => "DEADLINE_EXCEEDED",
-        Code::NotFound => "NOT_FOUND",
-        Code::AlreadyExists => "ALREADY_EXISTS",
-        Code::PermissionDenied => "PERMISSION_DENIED",
-        Code::ResourceExhausted => "RESOURCE_EXHAUSTED",
-        Code::FailedPrecondition => "FAILED_PRECONDITION",
-        Code::Aborted => "ABORTED",
-        Code::OutOfRange => "OUT_OF_RANGE",
-        Code::Unimplemented => "UNIMPLEMENTED",
-        Code::Internal => "INTERNAL",
-        Code::Unavailable => "UNAVAILABLE",
-        Code::DataLoss => "DATA_LOSS",
-        Code::Unauthenticated => "UNAUTHENTICATED",
-    }
-}
-
 fn timeout_message(timeout: Duration) -> String {
     format!("no response within {timeout:?}")
 }
@@ -267,6 +253,7 @@ macro_rules! call_span {
     };
     (@ $span:ident, $name:literal, $($field:tt)*) => {
         tracing::$span!($name, $($field)* otel.kind = "client", rpc.system.name = "grpc",
+            server.address = tracing::field::Empty, network.transport = "unix",
             rpc.method = tracing::field::Empty, rpc.response.status_code = tracing::field::Empty,
             error.type = tracing::field::Empty, otel.status_code = tracing::field::Empty,
             otel.status_description = tracing::field::Empty)

@@ -9,6 +9,7 @@ impl RuntimeClient {
     pub async fn version(&self) -> Result<v1::VersionResponse, CriError> {
         let mut client = self.runtime_service();
         CriCall {
+            server: &self.address,
             name: "Version",
             id: "",
             timeout: Some(self.timeout),
@@ -33,6 +34,7 @@ impl RuntimeClient {
     async fn status_with(&self, verbose: bool) -> Result<v1::StatusResponse, CriError> {
         let mut client = self.runtime_service();
         CriCall {
+            server: &self.address,
             name: "Status",
             id: "",
             timeout: Some(self.timeout),
@@ -48,6 +50,7 @@ impl RuntimeClient {
     pub async fn runtime_config(&self) -> Result<v1::RuntimeConfigResponse, CriError> {
         let mut client = self.runtime_service();
         CriCall {
+            server: &self.address,
             name: "RuntimeConfig",
             id: "",
             timeout: Some(self.timeout),
@@ -69,6 +72,7 @@ impl RuntimeClient {
         };
         let mut client = self.runtime_service();
         CriCall {
+            server: &self.address,
             name: "UpdateRuntimeConfig",
             id: pod_cidr,
             timeout: Some(self.timeout),
@@ -88,6 +92,7 @@ impl RuntimeClient {
     ) -> Result<Streaming<v1::ContainerEventResponse>, CriError> {
         let mut client = self.runtime_service();
         CriCall {
+            server: &self.address,
             name: "GetContainerEvents",
             id: "",
             timeout: None,

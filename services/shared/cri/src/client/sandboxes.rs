@@ -20,6 +20,7 @@ impl RuntimeClient {
         };
         let mut client = self.runtime_service();
         let response = CriCall {
+            server: &self.address,
             name: "RunPodSandbox",
             id: &pod.name,
             // Twice the usual timeout, as upstream, since network setup is slow.
@@ -39,6 +40,7 @@ impl RuntimeClient {
         };
         let mut client = self.runtime_service();
         let result = CriCall {
+            server: &self.address,
             name: "StopPodSandbox",
             id,
             timeout: Some(self.timeout),
@@ -56,6 +58,7 @@ impl RuntimeClient {
         };
         let mut client = self.runtime_service();
         let result = CriCall {
+            server: &self.address,
             name: "RemovePodSandbox",
             id,
             timeout: Some(self.timeout),
@@ -77,6 +80,7 @@ impl RuntimeClient {
         };
         let mut client = self.runtime_service();
         CriCall {
+            server: &self.address,
             name: "PodSandboxStatus",
             id,
             timeout: Some(self.timeout),
@@ -93,6 +97,7 @@ impl RuntimeClient {
     ) -> Result<Vec<v1::PodSandbox>, CriError> {
         let mut client = self.runtime_service();
         let response = CriCall {
+            server: &self.address,
             name: "ListPodSandbox",
             id: "",
             timeout: Some(self.timeout),
@@ -119,6 +124,7 @@ impl RuntimeClient {
         };
         let mut client = self.runtime_service();
         CriCall {
+            server: &self.address,
             name: "UpdatePodSandboxResources",
             id,
             timeout: Some(self.timeout),
@@ -139,6 +145,7 @@ impl RuntimeClient {
         };
         let mut client = self.runtime_service();
         let response = CriCall {
+            server: &self.address,
             name: "PortForward",
             id,
             timeout: Some(self.timeout),

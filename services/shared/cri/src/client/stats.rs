@@ -11,6 +11,7 @@ impl RuntimeClient {
         };
         let mut client = self.runtime_service();
         let response = CriCall {
+            server: &self.address,
             name: "ContainerStats",
             id,
             timeout: Some(self.timeout),
@@ -28,6 +29,7 @@ impl RuntimeClient {
     ) -> Result<Vec<v1::ContainerStats>, CriError> {
         let mut client = self.runtime_service();
         let response = CriCall {
+            server: &self.address,
             name: "ListContainerStats",
             id: "",
             timeout: Some(self.timeout),
@@ -50,6 +52,7 @@ impl RuntimeClient {
         };
         let mut client = self.runtime_service();
         let response = CriCall {
+            server: &self.address,
             name: "PodSandboxStats",
             id,
             timeout: Some(self.timeout),
@@ -67,6 +70,7 @@ impl RuntimeClient {
     ) -> Result<Vec<v1::PodSandboxStats>, CriError> {
         let mut client = self.runtime_service();
         let response = CriCall {
+            server: &self.address,
             name: "ListPodSandboxStats",
             id: "",
             timeout: Some(self.timeout),
@@ -83,6 +87,7 @@ impl RuntimeClient {
     pub async fn list_metric_descriptors(&self) -> Result<Vec<v1::MetricDescriptor>, CriError> {
         let mut client = self.runtime_service();
         let response = CriCall {
+            server: &self.address,
             name: "ListMetricDescriptors",
             id: "",
             timeout: Some(self.timeout),
@@ -99,6 +104,7 @@ impl RuntimeClient {
     pub async fn list_pod_sandbox_metrics(&self) -> Result<Vec<v1::PodSandboxMetrics>, CriError> {
         let mut client = self.runtime_service();
         let response = CriCall {
+            server: &self.address,
             name: "ListPodSandboxMetrics",
             id: "",
             timeout: Some(self.timeout),

@@ -65,7 +65,10 @@ struct QueuedSpans {
 impl SpanQueue {
     /// An empty queue of a service, whose counts are those of this process.
     pub(super) fn new(service: &str) -> SpanQueue {
-        register(&[&RECORDED, &DROPPED, &EXPORTED]);
+        let counts = [&RECORDED, &DROPPED, &EXPORTED];
+        register(&counts);
+        // A rate sees the first ones only beside a count before them.
+        counts.iter().for_each(|count| count.add(&[service], 0.0));
         SpanQueue {
             service: service.to_owned(),
             ..SpanQueue::default()
@@ -274,6 +277,19 @@ mod tests {
             queue.flushed().await;
         };
         tokio::join!(batch, flush);
+    }
+
+    #[test]
+    fn counts_begin_with_zero() {
+        let _queue = SpanQueue::new("counted-from-the-start");
+        let families = crate::metrics::counted().into_iter();
+        let dropped = families.filter(|family| family.name == DROPPED.name());
+        let of_queue = |label: &polylet_wire::lifecycle::v1::MetricLabel| {
+            label.value == "counted-from-the-start"
+        };
+        let series = dropped.flat_map(|family| family.series);
+        let mut values = series.filter(|series| series.labels.iter().any(of_queue));
+        assert_eq!(values.next().map(|series| series.value), Some(0.0));
     }
 
     #[tokio::test]

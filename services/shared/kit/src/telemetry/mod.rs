@@ -32,6 +32,14 @@ pub use verbosity::{VerbosityError, set_verbosity, verbosity_filter};
 /// pairs.
 pub const LOG_VARIABLE: &str = "POLYLET_LOG";
 
+/// OpenTelemetry's environment variable that switches its SDKs off: `true`, in any case.
+const SDK_DISABLED: &str = "OTEL_SDK_DISABLED";
+
+/// Whether spans are recorded: they are, unless the environment says that they are not. Sampling does not matter.
+pub(crate) fn is_recording(environment: impl Fn(&str) -> Option<String>) -> bool {
+    !environment(SDK_DISABLED).is_some_and(|value| value.trim().eq_ignore_ascii_case("true"))
+}
+
 /// Properties of the process, for logs and spans.
 pub struct Setup<'a> {
     /// What it is called.
@@ -168,6 +176,24 @@ mod tests {
         let (filter, wrong) = log_filter("nonsense");
         assert!(wrong && filter.would_enable("polylet_kit", &Level::INFO));
     }
+    #[test]
+    fn recording_is_switched_off_by_one_variable_alone() {
+        for (value, expected) in [
+            (None, true),
+            (Some(""), true),
+            (Some("false"), true),
+            (Some("1"), true),
+            (Some("true"), false),
+            (Some(" TRUE "), false),
+        ] {
+            let environment = |name: &str| {
+                assert_eq!(name, "OTEL_SDK_DISABLED");
+                value.map(str::to_owned)
+            };
+            assert_eq!(is_recording(environment), expected, "{value:?}");
+        }
+    }
+
     #[test]
     fn our_spans_are_queued_and_others_are_not() {
         let telemetry = init(&Setup {

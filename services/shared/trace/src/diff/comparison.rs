@@ -13,10 +13,6 @@ pub struct TraceSource {
     pub name: String,
     /// Names of the nodes, as far as they are known.
     pub nodes: BTreeSet<String>,
-    /// Versions of the kernel, as far as they are known.
-    pub kernels: BTreeSet<String>,
-    /// Versions of the container runtime, as far as they are known.
-    pub runtimes: BTreeSet<String>,
     /// Spans that were dropped and may be missing in the traces.
     pub dropped_spans: u64,
 }

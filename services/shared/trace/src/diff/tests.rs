@@ -187,15 +187,15 @@ fn other_causes_are_named() {
     let mut options = DiffOptions::default();
     let [of_a, of_b] = &mut options.sources;
     of_a.name = "before.jsonl".to_owned();
-    of_a.kernels.insert("6.12".to_owned());
-    of_b.kernels.insert("6.13".to_owned());
+    of_a.nodes.insert("n1".to_owned());
+    of_b.nodes.insert("n2".to_owned());
     of_b.dropped_spans = 7;
     let comparison = compare(&a, &b, &options);
     let expected = [
         "1 traces are in both sets",
         "1 traces of B are not compared; before.jsonl has none of their shape and outcome",
         "the periods of before.jsonl and B do not interleave; what else changed in between counts, too",
-        "the kernel differs: 6.12 and 6.13",
+        "the node differs: n1 and n2",
         "before.jsonl has several versions of prober: 1, 2",
         "7 spans of B were dropped; their time is that of other steps, or (unattributed)",
     ];

@@ -2,11 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::comparison::{DiffOptions, TraceSource, VersionChange};
+use super::comparison::{DiffOptions, VersionChange};
 use super::groups::TraceGroup;
 use crate::summary::TraceSummary;
 
-/// Services whose only version in one set is not their only one in the other.
+/// What has one version in one set and another one in the other: services, the container runtime, the kernel.
 pub(super) fn version_changes(a: &[TraceSummary], b: &[TraceSummary]) -> Vec<VersionChange> {
     let (of_a, of_b) = (versions(a), versions(b));
     let only = |versions: Option<&BTreeSet<&str>>| {
@@ -59,22 +59,11 @@ pub(super) fn warnings(
         }
     }
     warnings.extend(periods(a, b, options));
-    type Facts = fn(&TraceSource) -> &BTreeSet<String>;
-    let facts: [(&str, Facts); 3] = [
-        ("node", |source| &source.nodes),
-        ("kernel", |source| &source.kernels),
-        ("container runtime", |source| &source.runtimes),
-    ];
-    for (name, of) in facts {
-        let [of_a, of_b] = [of(of_a), of(of_b)];
-        if !of_a.is_empty() && !of_b.is_empty() && of_a != of_b {
-            let list = |set: &BTreeSet<String>| set.iter().cloned().collect::<Vec<_>>().join(", ");
-            warnings.push(format!(
-                "the {name} differs: {} and {}",
-                list(of_a),
-                list(of_b)
-            ));
-        }
+    let nodes = [&of_a.nodes, &of_b.nodes];
+    if nodes.iter().all(|nodes| !nodes.is_empty()) && of_a.nodes != of_b.nodes {
+        let list = |set: &BTreeSet<String>| set.iter().cloned().collect::<Vec<_>>().join(", ");
+        let [a, b] = nodes.map(list);
+        warnings.push(format!("the node differs: {a} and {b}"));
     }
     for (source, summaries) in [(of_a, a), (of_b, b)] {
         if source.dropped_spans > 0 {

@@ -65,6 +65,8 @@ pub(super) async fn top(
                 GroupBy::Step => "STEP",
                 GroupBy::Service => "SERVICE",
                 GroupBy::Owner => "TIME OF",
+                GroupBy::Shape => "SHAPE",
+                GroupBy::Version => "VERSIONS",
             };
             print(&path_statistics_text(&statistics, title, &effects));
         }

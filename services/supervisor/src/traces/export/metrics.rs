@@ -17,5 +17,8 @@ pub(super) static DROPPED: Metric = Metric::counter(
 
 /// Makes the counts those of this process.
 pub(super) fn register_counts() {
-    register(&[&EXPORTED, &DROPPED]);
+    let counts = [&EXPORTED, &DROPPED];
+    register(&counts);
+    // A rate sees the first ones only beside a count before them.
+    counts.iter().for_each(|count| count.add(&[], 0.0));
 }

@@ -14,9 +14,9 @@ use crate::trace::Trace;
 pub(in crate::format) const COLOURS: &str = "\
 svg.waterfall{font:12px system-ui,sans-serif;background:#fff;fill:#1f2328}\
 .bar{fill:#d8dee4}.grid{stroke:#d8dee4;stroke-width:1}.muted{fill:#59636e}.error{fill:#c1121f}\
-.polylet{fill:#3b6fb6}.runtime{fill:#e8833a}.api{fill:#4a9d5b}.registry{fill:#9a63b5}.workload{fill:#2a9d9d}.unattributed{fill:#9aa4ae}\
+.polylet{fill:#3b6fb6}.runtime{fill:#e8833a}.api{fill:#4a9d5b}.registry{fill:#9a63b5}.storage{fill:#b5526a}.workload{fill:#2a9d9d}.unattributed{fill:#9aa4ae}\
 @media(prefers-color-scheme:dark){svg.waterfall{background:#0d1117;fill:#e6edf3}.bar{fill:#3d444d}.grid{stroke:#2a3038}.muted{fill:#9198a1}.error{fill:#ff7b72}\
-.polylet{fill:#6ea3e8}.runtime{fill:#f0a066}.api{fill:#6fc282}.registry{fill:#c392dc}.workload{fill:#56c4c4}.unattributed{fill:#6b7580}}";
+.polylet{fill:#6ea3e8}.runtime{fill:#f0a066}.api{fill:#6fc282}.registry{fill:#c392dc}.storage{fill:#e08aa0}.workload{fill:#56c4c4}.unattributed{fill:#6b7580}}";
 
 const WIDTH: f64 = 1200.0;
 /// Where the names end and the time begins.
@@ -30,11 +30,12 @@ const MAX_NAME: usize = 46;
 const MAX_DETAIL: usize = 200;
 /// Attributes beyond these are not in the hints.
 const MAX_DETAILS: usize = 16;
-const OWNERS: [&str; 6] = [
+const OWNERS: [&str; 7] = [
     "polylet",
     "runtime",
     "api",
     "registry",
+    "storage",
     "workload",
     "unattributed",
 ];
