@@ -36,12 +36,24 @@ impl ObservabilityPrograms {
     /// # Errors
     /// Fails if Go is missing or too old, or a program cannot be built.
     pub async fn ready(say: &dyn Fn(&str)) -> Result<Self, HarnessError> {
-        let source = machine::workspace().join("tests/observability");
-        let inputs = ["collector/main.go"];
-        let mut module = GoModule::open("observability", &source, &inputs, ANNOUNCEMENT)?;
+        let mut module = module()?;
         Ok(Self {
             collector: module.program(&COLLECTOR, say).await?,
             viewer: module.program(&VIEWER, say).await?,
         })
     }
+
+    /// Builds the collector alone: about a minute the first time.
+    ///
+    /// # Errors
+    /// Fails if Go is missing or too old, or it cannot be built.
+    pub async fn collector(say: &dyn Fn(&str)) -> Result<PathBuf, HarnessError> {
+        module()?.program(&COLLECTOR, say).await
+    }
+}
+
+fn module() -> Result<GoModule, HarnessError> {
+    let source = machine::workspace().join("tests/observability");
+    let inputs = ["collector/main.go"];
+    GoModule::open("observability", &source, &inputs, ANNOUNCEMENT)
 }
