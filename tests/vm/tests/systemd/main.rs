@@ -78,9 +78,10 @@ async fn services_are_units_of_systemd() {
     for round in 1..=rounds() {
         let name = format!("kills and restarts, round {round}");
         step(&name, callers::round(&callers, round)).await;
+        let name = format!("upgrade and rollback, round {round}");
+        step(&name, upgrade::there_and_back(&node)).await;
+        callers.assert_answered(&name, false).await;
     }
-    step("upgrade and rollback", upgrade::there_and_back(&node)).await;
-    callers.assert_answered("upgrade and rollback", false).await;
     step("failed upgrade", upgrade::failure_is_rolled_back(&node)).await;
     callers.stop().await;
     watch.assert_undisturbed(&node, "under Polylet").await;
