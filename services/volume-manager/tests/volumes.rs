@@ -115,7 +115,8 @@ fn changed_objects_update_files_atomically() {
         eventually("the new key", || me.join("new").exists()).await;
         assert_eq!(fs::read_to_string(me.join("k")).unwrap(), "two");
         assert_ne!(fs::read_link(me.join("..data")).unwrap(), before);
-        assert!(!me.join(before).exists());
+        // The old files go last.
+        eventually("the old files to go", || !me.join(&before).exists()).await;
         // Labels are updated, too.
         let mut changed = pod("u1", four_volumes());
         changed["metadata"]["labels"]["a"] = json!("2");
