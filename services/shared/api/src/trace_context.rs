@@ -7,13 +7,29 @@ use http::{HeaderName, Method, Request, Response, StatusCode, Uri};
 use polylet_kit::trace_context;
 use tower::Service;
 use tracing::Span;
-use tracing::field::Empty;
 
 /// The header of an answer with the ID under which the request was logged.
 const AUDIT_ID: HeaderName = HeaderName::from_static("audit-id");
 
 /// A span with this attribute is about a request.
 const METHOD: &str = "http.request.method";
+
+/// A span about one request to the API server, whose client records the request and its answer in it.
+#[macro_export]
+macro_rules! request_span {
+    ($($head:tt)*) => {
+        tracing::info_span!(
+            $($head)*
+            otel.kind = "client",
+            http.request.method = tracing::field::Empty,
+            url.full = tracing::field::Empty,
+            server.address = tracing::field::Empty,
+            server.port = tracing::field::Empty,
+            http.response.status_code = tracing::field::Empty,
+            error.type = tracing::field::Empty,
+        )
+    };
+}
 
 /// A client whose requests carry the context of the span that they are made in. The API server records the request
 /// in a trace of its own, unless the caller is an administrator: the ID in its audit log leads there.
@@ -56,18 +72,11 @@ fn request_span(caller: &Span, method: &Method, uri: &Uri) -> Span {
     }
     let span = match caller.has_field(METHOD) {
         true => caller.clone(),
-        false => tracing::info_span!(
+        false => crate::request_span!(
             parent: caller,
             "api.request",
             otel.name = format!("api.{}", method.as_str().to_ascii_lowercase()),
-            otel.kind = "client",
-            http.request.method = Empty,
-            url.full = Empty,
-            server.address = Empty,
-            server.port = Empty,
-            http.response.status_code = Empty,
-            error.type = Empty,
-            otel.status_code = Empty,
+            otel.status_code = tracing::field::Empty,
         ),
     };
     span.record(METHOD, method.as_str());
@@ -191,15 +200,7 @@ mod tests {
         let patch = || request(Method::PATCH, url);
         let outside = client.clone().oneshot(patch()).await.unwrap();
         assert_eq!(*outside.body(), None);
-        // The span of a request, which declares its attributes.
-        let span = tracing::info_span!(
-            "status.request",
-            http.request.method = Empty,
-            url.full = Empty,
-            server.address = Empty,
-            server.port = Empty,
-            http.response.status_code = Empty,
-        );
+        let span = crate::request_span!("status.request",);
         let sent = client.clone().oneshot(patch()).instrument(span).await;
         let patched = exporter.0.lock().unwrap().remove(0);
         let id = patched.span_context.span_id().to_string();

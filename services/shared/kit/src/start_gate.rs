@@ -11,8 +11,8 @@ use tokio::task::yield_now;
 const FIRST_CALLS: u32 = 8;
 
 /// Holds the tasks of a service back until it serves, and then begins them one at a time. Their first
-/// steps (clients are built, files are parsed) take milliseconds together, on the thread that has to answer the calls which waited for this
-/// process.
+/// steps (clients are built, files are parsed) take milliseconds together, on the thread that has to
+/// answer the calls which waited for this process.
 #[derive(Clone)]
 pub(crate) struct StartGate {
     turns: Arc<Semaphore>,

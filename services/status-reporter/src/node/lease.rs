@@ -126,7 +126,7 @@ impl LeaseController {
                 with_deadline("creating the lease", leases.create(&params, &lease)).await?
             }
         };
-        // The API server keeps those that a request leaves out, which are a third of its bytes.
+        // The API server keeps those that a request leaves out.
         lease.metadata.managed_fields = None;
         self.current = Some(lease);
         Ok(())

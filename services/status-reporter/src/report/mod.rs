@@ -14,7 +14,7 @@ use polylet_kit::cause;
 use polylet_model::status::is_ready;
 use polylet_schedule::TokenBucket;
 use tracing::field::Empty;
-use tracing::{Instrument, Span, info_span};
+use tracing::{Instrument, Span};
 
 use crate::core::report::desired::{ApiAction, ApiStatus, DesiredStatus};
 use crate::core::report::queue::PatchQueue;
@@ -110,20 +110,13 @@ impl StatusPatcher {
             true => self.steps.remove(&request.pod),
             false => self.steps.get(&request.pod).cloned(),
         };
-        let span = info_span!(
+        let span = polylet_api::request_span!(
             "status.request",
             otel.name = name,
             k8s.pod.uid = &*request.pod,
             k8s.pod.name = &*request.name,
             k8s.namespace.name = &*request.namespace,
             polylet.result = Empty,
-            otel.kind = "client",
-            http.request.method = Empty,
-            url.full = Empty,
-            server.address = Empty,
-            server.port = Empty,
-            http.response.status_code = Empty,
-            error.type = Empty,
         );
         cause::follow(&span, step.as_ref().map(|step| &step.cause));
         let outcome = step.and_then(|step| step.outcome);
