@@ -20,6 +20,10 @@ pub struct PathSegment {
 /// the one that had ended last by then; what a child set off and nobody waited for does not matter. A span that
 /// no running parent called follows the linked span that ended last, or else what ended last of its siblings and
 /// its parent, or else, as one without a parent does, of all spans.
+///
+/// A span without a parent holds the work of others together and does none of its own: a moment of which nothing
+/// else is known belongs to the child that ran in it and ended first afterwards, as a call whose effect was seen
+/// before it returned. The same holds in a span that was entered in its middle by this.
 pub fn critical_path(nodes: &[PathNode]) -> Vec<PathSegment> {
     let tree = PathTree::new(nodes);
     let mut walk = BackwardWalk::new(nodes, &tree);
@@ -42,6 +46,10 @@ struct BackwardWalk<'a> {
     entered: Vec<bool>,
     /// The children of each node, by end; those that are out of question are removed from the end.
     children: Vec<Vec<usize>>,
+    /// Those of the children that end after `now`, the first to end last.
+    running: Vec<Vec<usize>>,
+    /// Whether a node was entered before its end.
+    cut: Vec<bool>,
     all: Vec<usize>,
     /// The callers of the present node.
     callers: Vec<usize>,
@@ -73,6 +81,8 @@ impl<'a> BackwardWalk<'a> {
                 .clone()
                 .map(|at| sorted(tree.children(at).to_vec()))
                 .collect(),
+            running: vec![Vec::new(); nodes.len()],
+            cut: vec![false; nodes.len()],
             all: sorted(each.collect()),
             callers: Vec::new(),
             segments: Vec::new(),
@@ -110,7 +120,7 @@ impl<'a> BackwardWalk<'a> {
         loop {
             let started = self.start(present);
             if let Some(child) = self
-                .last_child(present)
+                .awaited(present)
                 .filter(|child| self.end(*child) > started)
             {
                 self.spend(Some(present), self.end(child));
@@ -149,9 +159,40 @@ impl<'a> BackwardWalk<'a> {
     }
 
     fn enter(&mut self, at: usize) {
-        if let Some(entered) = self.entered.get_mut(at) {
+        let cut = self.end(at) > self.now;
+        if let (Some(entered), Some(is_cut)) = (self.entered.get_mut(at), self.cut.get_mut(at)) {
             *entered = true;
+            *is_cut |= cut;
         }
+    }
+
+    /// The child that a node waited for last.
+    fn awaited(&mut self, of: usize) -> Option<usize> {
+        let ended = self.last_child(of);
+        if ended.is_some_and(|ended| self.end(ended) == self.now) {
+            return ended;
+        }
+        let works_itself = self.tree.parent(of).is_some() && !self.cut.get(of).copied()?;
+        if works_itself {
+            return ended;
+        }
+        self.running_child(of).or(ended)
+    }
+
+    /// Of the children that run at this moment the one that ends first; one that outlives its parent was not
+    /// waited for.
+    fn running_child(&mut self, of: usize) -> Option<usize> {
+        let mut running = std::mem::take(self.running.get_mut(of)?);
+        let end = self.end(of);
+        let runs = |at: &usize| {
+            !self.is_entered(*at) && self.start(*at) < self.now && self.end(*at) <= end
+        };
+        while running.last().is_some_and(|at| !runs(at)) {
+            running.pop();
+        }
+        let first = running.last().copied();
+        *self.running.get_mut(of)? = running;
+        first
     }
 
     /// The caller of the present node that was running before it.
@@ -189,25 +230,27 @@ impl<'a> BackwardWalk<'a> {
 
     fn last_child(&mut self, of: usize) -> Option<usize> {
         let mut children = std::mem::take(self.children.get_mut(of)?);
-        let last = self.last(&mut children);
+        let mut later = Vec::new();
+        let last = self.last(&mut children, &mut later);
         *self.children.get_mut(of)? = children;
+        self.running.get_mut(of)?.append(&mut later);
         last
     }
 
     fn last_of_all(&mut self) -> Option<usize> {
         let mut all = std::mem::take(&mut self.all);
-        let last = self.last(&mut all);
+        let last = self.last(&mut all, &mut Vec::new());
         self.all = all;
         last
     }
 
-    /// The last to end until now that was not entered; later ones are removed.
-    fn last(&self, by_end: &mut Vec<usize>) -> Option<usize> {
+    /// The last to end until now that was not entered; those that end later are moved to `later`.
+    fn last(&self, by_end: &mut Vec<usize>, later: &mut Vec<usize>) -> Option<usize> {
         while let Some(last) = by_end.last().copied() {
             if !self.is_entered(last) && self.end(last) <= self.now {
                 return Some(last);
             }
-            by_end.pop();
+            later.extend(by_end.pop());
         }
         None
     }

@@ -102,6 +102,32 @@ fn calls_are_descended_into_and_returned_from() {
 }
 
 #[test]
+fn a_call_whose_effect_was_seen_before_it_returned_is_on_the_path() {
+    // A container is stopped: its end is seen and its sandbox stopped before the call returns.
+    let nodes = [
+        node(0, 100, None),
+        node(5, 70, Some(0)),
+        node(10, 65, Some(1)),
+        node(60, 100, Some(0)),
+        // Ends later than the call: nobody waited for it.
+        node(20, 90, Some(0)),
+    ];
+    let expected = [(Some(0), 5), (Some(1), 5), (Some(2), 50), (Some(3), 40)];
+    assert_eq!(path(&nodes), expected);
+}
+
+#[test]
+fn work_beside_a_call_that_is_not_waited_for_stays_with_who_does_it() {
+    let nodes = [
+        node(0, 100, None),
+        node(0, 100, Some(0)),
+        node(5, 70, Some(1)),
+        node(60, 100, Some(1)),
+    ];
+    assert_eq!(path(&nodes), [(Some(1), 60), (Some(3), 40)]);
+}
+
+#[test]
 fn unconnected_spans_leave_a_gap() {
     assert_eq!(path(&[]), []);
     assert_eq!(path(&[node(7, 7, None)]), []);
