@@ -36,9 +36,9 @@ pub(crate) fn observed_cause(
         return cause::from_span(&span);
     };
     let ended = ended_runs(previous, state);
-    let runs = ended.filter_map(|run| telemetry::record(run, cause));
+    let notices = ended.filter_map(|run| record_run(run, cause, now));
     let followed = Cause {
-        links: runs.take(cause::MAX_LINKS).collect(),
+        links: notices.take(cause::MAX_LINKS).collect(),
         ..cause.clone()
     };
     cause::follow(&span, Some(&followed));
@@ -46,6 +46,29 @@ pub(crate) fn observed_cause(
         // The time of the first change, so that a chain of consequences ends.
         observed_at: cause.observed_at,
         ..cause::from_span(&span)
+    }
+}
+
+/// Records the run of a container, and after it the time until its end was noticed `now`: until the runtime had
+/// reported it. Returns the traceparent of the later one.
+fn record_run(run: PastSpan, cause: &Cause, now: Timestamp) -> Option<String> {
+    let notice = notice_of(&run, now);
+    let run = telemetry::record(run, cause)?;
+    let ended = Cause {
+        traceparent: run.clone(),
+        ..Cause::default()
+    };
+    // None where the runtime's clock is ahead of ours.
+    Some(telemetry::record(notice, &ended).unwrap_or(run))
+}
+
+/// The time from the end of a run until `now`.
+fn notice_of(run: &PastSpan, now: Timestamp) -> PastSpan {
+    PastSpan {
+        name: "pleg.notice_exit",
+        started_at: run.ended_at,
+        ended_at: now,
+        attributes: run.attributes.clone(),
     }
 }
 
@@ -125,7 +148,10 @@ mod tests {
                 .attributes
                 .contains(&("container.id", "b".to_owned()))
         );
-        let times = (runs[0].started_at.as_second(), runs[0].ended_at.as_second());
-        assert_eq!(times, (3, 4));
+        let times = |span: &PastSpan| (span.started_at.as_second(), span.ended_at.as_second());
+        assert_eq!(times(&runs[0]), (3, 4));
+        let notice = notice_of(&runs[0], Timestamp::from_second(9).unwrap());
+        assert_eq!(times(&notice), (4, 9));
+        assert_eq!(notice.attributes, runs[0].attributes);
     }
 }
