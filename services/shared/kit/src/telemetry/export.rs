@@ -17,8 +17,9 @@ use tokio::time::{Instant, timeout};
 
 use crate::{EndWithMessage, memory};
 
-/// Delay between the first ended span and the request, to send spans in batches.
-const BATCH_DELAY: Duration = Duration::from_millis(250);
+/// Delay between the first ended span and the request, to send spans in batches: a request costs both sides as much
+/// as many spans, and a pod's start ends spans all the time.
+const BATCH_DELAY: Duration = Duration::from_secs(1);
 /// Most spans in the queue; further ones are dropped and counted.
 const MAX_QUEUED: usize = 2048;
 /// Most spans in one request.
@@ -88,7 +89,7 @@ impl SpanQueue {
             return;
         }
         waiting.spans.push_back(span);
-        if waiting.spans.len() == 1 {
+        if matches!(waiting.spans.len(), 1 | MAX_BATCH) {
             drop(waiting);
             self.not_empty.notify_one();
         }
@@ -128,7 +129,11 @@ impl SpanQueue {
     async fn batch_is_due(&self) {
         let delay = tokio::time::sleep(BATCH_DELAY);
         tokio::pin!(delay);
-        while !self.waiting().flush {
+        let is_due = || {
+            let waiting = self.waiting();
+            waiting.flush || waiting.spans.len() >= MAX_BATCH
+        };
+        while !is_due() {
             tokio::select! {
                 () = &mut delay => return,
                 () = self.not_empty.notified() => {}
@@ -277,6 +282,28 @@ mod tests {
             queue.flushed().await;
         };
         tokio::join!(batch, flush);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_full_batch_waits_for_no_further_spans() {
+        let queue = Arc::new(SpanQueue::default());
+        let provider = SdkTracerProvider::builder()
+            .with_span_processor(QueueProcessor::new(queue.clone()))
+            .build();
+        let tracer = provider.tracer("test");
+        let begun = Instant::now();
+        let batch = async {
+            queue.batch_is_due().await;
+            assert_eq!(begun.elapsed(), BATCH_DELAY / 2);
+        };
+        let spans = async {
+            drop(tracer.start("first"));
+            tokio::time::sleep(BATCH_DELAY / 2).await;
+            for _ in 1..MAX_BATCH {
+                drop(tracer.start("further"));
+            }
+        };
+        tokio::join!(batch, spans);
     }
 
     #[test]
