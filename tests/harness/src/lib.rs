@@ -7,6 +7,8 @@
 
 /// TLS clients of nodes that sign their certificates themselves.
 pub mod any_server;
+/// Pages in a headless browser.
+pub mod browser;
 /// Build of the services.
 pub mod build;
 /// Cache directories of what is built once.

@@ -1,7 +1,7 @@
 use std::fs;
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Output};
 
 use rustix::process::Signal;
 
@@ -139,20 +139,26 @@ pub fn can_overlay(dir: &Path) -> bool {
 /// # Errors
 /// [`HarnessError::Run`] and [`HarnessError::Failed`].
 pub fn run(program: &Path, args: &[&str]) -> Result<String, HarnessError> {
-    let name = program.display().to_string();
-    let output = Command::new(program)
-        .args(args)
-        .output()
-        .map_err(|source| HarnessError::Run {
-            program: name.clone(),
-            source,
-        })?;
-    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let output = output(Command::new(program).args(args))?;
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+/// Runs a command to its end; a non-zero exit status is an error.
+pub(crate) fn output(command: &mut Command) -> Result<Output, HarnessError> {
+    let name = command.get_program().to_string_lossy().into_owned();
+    let output = command.output().map_err(|source| HarnessError::Run {
+        program: name.clone(),
+        source,
+    })?;
     if output.status.success() {
-        return Ok(text);
+        return Ok(output);
     }
+    let args: Vec<_> = command
+        .get_args()
+        .map(|arg| arg.to_string_lossy())
+        .collect();
     let mut all = String::from_utf8_lossy(&output.stderr).into_owned();
-    all.push_str(&text);
+    all.push_str(&String::from_utf8_lossy(&output.stdout));
     Err(HarnessError::Failed {
         program: format!("{name} {}", args.join(" ")),
         status: output.status.to_string(),

@@ -29,11 +29,12 @@ pub(crate) const COMPATIBILITY: &str = "compatibility";
 const COMPATIBILITY_LIMIT: Duration = Duration::from_secs(60 * 60);
 
 /// Programs that run only when named: they build or download monitoring systems first, or take minutes.
-const ONLY_BY_NAME: [&str; 7] = [
+const ONLY_BY_NAME: [&str; 8] = [
     "cluster_kubectl",
     "cluster_metrics_server",
     "cluster_prometheus",
     "node_api_hostile_clients",
+    "trace_browser",
     "trace_collector",
     "trace_diff",
     "upgrade_starts",

@@ -118,7 +118,9 @@ impl Events<'_> {
             dur: Some((slice.end - slice.start) as f64 / 1000.0),
             id: None,
             bp: None,
-            args: Some(Details(&slice.details)),
+            args: Some(&slice.details)
+                .filter(|details| !details.is_empty())
+                .map(|details| Details(details)),
         })?;
         let ends = [("s", &slice.flows_out), ("f", &slice.flows_in)];
         for (ph, flows) in ends {

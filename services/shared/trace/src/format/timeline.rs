@@ -177,12 +177,13 @@ fn path_slices(trace: &Trace) -> Vec<TimelineSlice> {
     let (Some(first), Some(last)) = (path.first(), path.last()) else {
         return Vec::new();
     };
+    // Of the steps nothing that differs from trace to trace: viewers such as speedscope sum up what is the same.
     let slice = |start, end, name: &str, category| TimelineSlice {
         start,
         end,
         name: printable(name, MAX_TEXT),
         category,
-        details: vec![("trace_id".to_owned(), hex(&trace.id))],
+        details: Vec::new(),
         flows_out: Vec::new(),
         flows_in: Vec::new(),
     };
@@ -200,7 +201,11 @@ fn path_slices(trace: &Trace) -> Vec<TimelineSlice> {
             )
         },
     );
-    let mut slices = vec![slice(first.start, last.end, &pod, "polylet")];
+    let whole = TimelineSlice {
+        details: vec![("trace_id".to_owned(), hex(&trace.id))],
+        ..slice(first.start, last.end, &pod, "polylet")
+    };
+    let mut slices = vec![whole];
     slices.extend(path.iter().map(|segment| {
         let span = segment.node.and_then(|at| trace.spans.get(at));
         let (name, category) = match span {
