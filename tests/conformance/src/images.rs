@@ -12,6 +12,16 @@ use crate::suite::SuitePrograms;
 /// must stay out of reach.
 const REGISTRY: &str = "registry.k8s.io/e2e-test-images/";
 
+/// Specs of nodes ask busybox's `nmeter` for the time of day in milliseconds (`-d0 %3t`), and for nothing
+/// else.
+const NMETER: &str = r#"#!/bin/env bash
+now=$EPOCHREALTIME
+printf '%(%H:%M:%S)T.%s\n' "${now%.*}" "${now:${#now}-6:3}"
+"#;
+
+/// Tells the versions of an image from each other.
+const VERSION_LABEL: &str = "org.opencontainers.image.ref.name";
+
 const PAUSE: &str = "registry.k8s.io/pause:";
 
 /// Makes the images that the specs need of busybox, the suite's own programs, and a few of this machine.
@@ -28,17 +38,28 @@ pub(crate) fn write(dir: &Path, suite: &SuitePrograms) -> Result<Vec<PathBuf>, H
     let privileges = json!({ "Env": env, "Cmd": ["nnp"] });
     let agnhost = json!({ "Env": env, "Entrypoint": ["/agnhost"], "Cmd": ["pause"] });
     let pause = json!({ "Env": env, "Entrypoint": ["/agnhost", "pause"] });
-    let wanted: [(Vec<&str>, Value, Tar); 6] = [
+    let wanted: [(Vec<&str>, Value, Tar); 7] = [
         (of_suite("busybox"), shell.clone(), shell_files()?),
         (of_suite("glibc-dns-testing"), shell, Tar::default()),
         (of_suite("nonroot"), other_user, Tar::default()),
         (of_suite("nonewprivs"), privileges, privileges_files(suite)?),
         (of_suite("agnhost"), agnhost, agnhost_files(suite)?),
+        // Of a web server, specs of nodes only need that it keeps running.
+        (of_suite("nginx"), pause.clone(), pause_files(suite)?),
         (named(&list, PAUSE), pause, pause_files(suite)?),
     ];
     let mut archives = Vec::new();
-    for (references, config, files) in wanted {
-        archives.push(image::write_with(dir, &references, &config, files)?);
+    for (references, mut config, files) in wanted {
+        for reference in references {
+            // An image of its own for each version: the runtime names an image by any of its tags.
+            config["Labels"] = json!({ VERSION_LABEL: reference });
+            archives.push(image::write_with(
+                dir,
+                &[reference],
+                &config,
+                files.clone(),
+            )?);
+        }
     }
     Ok(archives)
 }
@@ -57,10 +78,12 @@ fn privileges_files(suite: &SuitePrograms) -> Result<Tar, HarnessError> {
 }
 
 /// Debian's busybox withholds environment variables from its children whose names are not those of shell
-/// variables, which the suite's does not: what finds its shell by PATH gets bash.
+/// variables, which the suite's does not: what finds its shell by PATH gets bash. It also has no `nmeter`.
 fn shell_files() -> Result<Tar, HarnessError> {
     let mut tar = Tar::default();
-    with_libraries(&mut tar, "bash", "usr/local/bin/sh")?;
+    with_libraries(&mut tar, "bash", "usr/local/bin/bash")?;
+    tar.link("usr/local/bin/sh", "bash");
+    tar.file("bin/nmeter", 0o755, NMETER.as_bytes());
     Ok(tar)
 }
 
@@ -91,6 +114,7 @@ fn agnhost_files(suite: &SuitePrograms) -> Result<Tar, HarnessError> {
     with_libraries(&mut tar, "bash", "bin/bash")?;
     // Debian's busybox prefers its own applets to programs, and its nc does not know UDP.
     tar.link("bin/sh", "bash");
+    tar.file("bin/nmeter", 0o755, NMETER.as_bytes());
     with_libraries(&mut tar, "nc.openbsd", "bin/nc")?;
     with_libraries(&mut tar, "curl", "usr/bin/curl")?;
     Ok(tar)

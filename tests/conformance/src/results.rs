@@ -6,9 +6,9 @@ use std::path::PathBuf;
 use polylet_harness::error::file;
 use polylet_harness::{HarnessError, machine};
 
-use crate::AgentKind;
 use crate::run::SpecResult;
 use crate::specs::SpecSelection;
+use crate::{AgentKind, SuiteKind};
 
 /// Median seconds of each spec that passed.
 pub(crate) type Durations = BTreeMap<String, f64>;
@@ -98,35 +98,36 @@ impl SuiteResults {
     ///
     /// # Errors
     /// Fails if the file cannot be read or written.
-    pub(crate) fn save(&self, agent: AgentKind) -> Result<(), HarnessError> {
-        let mut durations = durations(agent)?;
+    pub(crate) fn save(&self, suite: SuiteKind, agent: AgentKind) -> Result<(), HarnessError> {
+        let mut durations = durations(suite, agent)?;
         let passed = self.specs.iter().filter(|(_, spec)| spec.has_passed());
         durations.extend(passed.map(|(name, spec)| (name.clone(), spec.median())));
-        let path = durations_file(agent);
+        let path = durations_file(suite, agent);
         let text = serde_json::json!(durations).to_string();
         file("write", &path, fs::write(&path, text))
     }
 }
 
-/// The directory of an agent's results.
-pub(crate) fn directory(agent: AgentKind) -> PathBuf {
-    machine::target_dir().join("conformance").join(agent.name())
+/// The directory of an agent's results of a suite.
+pub(crate) fn directory(suite: SuiteKind, agent: AgentKind) -> PathBuf {
+    let all = machine::target_dir().join("conformance");
+    all.join(suite.name()).join(agent.name())
 }
 
 /// Durations of the kubelet, from earlier runs on this machine.
 ///
 /// # Errors
 /// Fails if the file exists and cannot be read.
-pub(crate) fn baseline() -> Result<Durations, HarnessError> {
-    durations(AgentKind::Kubelet)
+pub(crate) fn baseline(suite: SuiteKind) -> Result<Durations, HarnessError> {
+    durations(suite, AgentKind::Kubelet)
 }
 
-fn durations_file(agent: AgentKind) -> PathBuf {
-    directory(agent).join("durations.json")
+fn durations_file(suite: SuiteKind, agent: AgentKind) -> PathBuf {
+    directory(suite, agent).join("durations.json")
 }
 
-fn durations(agent: AgentKind) -> Result<Durations, HarnessError> {
-    let path = durations_file(agent);
+fn durations(suite: SuiteKind, agent: AgentKind) -> Result<Durations, HarnessError> {
+    let path = durations_file(suite, agent);
     if !path.exists() {
         return Ok(Durations::new());
     }

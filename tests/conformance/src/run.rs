@@ -1,21 +1,18 @@
 use std::fs::{self, File};
+use std::io;
 use std::path::Path;
-use std::process::Stdio;
+use std::process::{ExitStatus, Stdio};
 
 use polylet_harness::HarnessError;
 use polylet_harness::containerd::tail;
 use polylet_harness::error::file;
 use serde::Deserialize;
-use tokio::process::Command;
+use tokio::process::Child;
 
+use crate::command;
 use crate::specs::SpecSelection;
 use crate::suite::SuitePrograms;
 use crate::testbed::Testbed;
-
-/// The suite ends itself after this time.
-const LIMIT: &str = "6h";
-
-const REPORT: &str = "report.json";
 
 /// The result of a spec.
 #[derive(Debug, Clone, PartialEq)]
@@ -32,7 +29,7 @@ pub(crate) struct SpecResult {
 /// Fails if the suite cannot be run or leaves no report. Failed specs are results.
 pub(crate) async fn suite(
     suite: &SuitePrograms,
-    testbed: &Testbed,
+    testbed: &mut Testbed,
     selection: &SpecSelection,
     procs: u32,
     dir: &Path,
@@ -44,45 +41,23 @@ pub(crate) async fn suite(
     let log_path = dir.join("suite.log");
     let log = file("make", &log_path, File::create(&log_path))?;
     let also = file("open", &log_path, log.try_clone())?;
-    let cluster = &testbed.cluster;
-    // Ends with this process.
-    let ran = Command::new("setpriv")
-        .args(["--pdeathsig", "KILL", "--"])
-        .arg(&suite.runner)
-        .arg(format!("--procs={procs}"))
-        .arg(format!("--timeout={LIMIT}"))
-        .arg(format!("--focus={}", selection.regex()))
-        .arg(format!("--output-dir={}", dir.display()))
-        .args([
-            &format!("--json-report={REPORT}"),
-            "--no-color",
-            "--silence-skips",
-        ])
-        .arg(&suite.tests)
-        .arg("--")
-        .arg(format!("--kubeconfig={}", cluster.admin().display()))
-        .arg(format!("--host={}", cluster.server()))
-        .arg(format!(
-            "--kubectl-path={}",
-            cluster.programs().path("kubectl")?.display()
-        ))
-        .arg(format!("--report-dir={}", dir.display()))
-        .args(["--provider=skeleton", "--num-nodes=1"])
+    let child = command::suite(suite, testbed, selection, procs, dir)?
         .stdin(Stdio::null())
         .stdout(log)
         .stderr(also)
         .kill_on_drop(true)
-        .status()
-        .await;
-    let program = "ginkgo e2e.test".to_owned();
-    let status = ran.map_err(|source| HarnessError::Run {
-        program: program.clone(),
+        .spawn();
+    let program = suite.name();
+    let run_error = |source| HarnessError::Run {
+        program: program.to_owned(),
         source,
-    })?;
-    let report = dir.join(REPORT);
+    };
+    let mut child = child.map_err(run_error)?;
+    let status = serve(testbed, &mut child).await.map_err(run_error)?;
+    let report = command::report_file(dir);
     let Ok(text) = fs::read_to_string(&report) else {
         return Err(HarnessError::Failed {
-            program,
+            program: program.to_owned(),
             status: status.to_string(),
             output: tail(&log_path, 30),
         });
@@ -92,6 +67,17 @@ pub(crate) async fn suite(
         from: report.display().to_string(),
         source,
     })
+}
+
+/// Waits for the suite, and does meanwhile what its specs ask of the agent's unit.
+async fn serve(testbed: &mut Testbed, child: &mut Child) -> io::Result<ExitStatus> {
+    loop {
+        let (request, reply) = tokio::select! {
+            status = child.wait() => return status,
+            next = testbed.next_unit_request() => next,
+        };
+        testbed.handle(request, reply).await;
+    }
 }
 
 #[derive(Debug, Deserialize)]

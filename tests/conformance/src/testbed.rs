@@ -2,18 +2,22 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use polylet_harness::cluster::Component;
-use polylet_harness::error::file;
+use polylet_harness::error::{file, report};
 use polylet_harness::{Cluster, ClusterOptions, Flavour, HarnessError, Node};
 
+use crate::node_suite::NodeSuite;
 use crate::suite::SuitePrograms;
-use crate::{AgentKind, images};
+use crate::unit::{UnitReply, UnitRequest, unit_line};
+use crate::{AgentKind, SuiteKind, images};
 
 /// A control plane and one node with a private containerd. Removed completely on drop.
 #[derive(Debug)]
 pub(crate) struct Testbed {
+    agent: AgentKind,
     /// Declared before the node, so that it is dropped first.
     kubelet: Option<Component>,
-    node: Node,
+    pub(crate) node_suite: Option<NodeSuite>,
+    pub(crate) node: Node,
     pub(crate) cluster: Cluster,
 }
 
@@ -33,34 +37,95 @@ impl Testbed {
         options.bin_dir = Some(bin_dir);
         // The version that kubelets of this minor are tested with.
         options.flavour = Flavour::V2;
-        let mut node = Node::prepare(options, say).await?;
+        options.standard_paths = suite.kind == SuiteKind::Node;
+        let node = Node::prepare(options, say).await?;
         for archive in images::write(node.scratch(), suite)? {
             node.containerd.import(&archive)?;
             file("remove", &archive, fs::remove_file(&archive))?;
         }
-        let kubelet = match agent {
-            AgentKind::Kubelet => {
-                let mut kubelet = cluster.kubelet(&node)?;
-                kubelet.start()?;
-                Some(kubelet)
-            }
-            AgentKind::Polylet => {
-                node.up().await?;
-                None
-            }
+        let node_suite = match suite.kind {
+            SuiteKind::Cluster => None,
+            SuiteKind::Node => Some(NodeSuite::prepare(&cluster, &node).await?),
         };
-        cluster.wait_node_ready(node.name()).await?;
+        let mut testbed = Self {
+            agent,
+            kubelet: None,
+            node_suite,
+            node,
+            cluster,
+        };
+        testbed.start_agent()?;
+        testbed.cluster.wait_node_ready(testbed.node.name()).await?;
         say(&format!(
             "{} is Ready on {}, API server at {}",
             agent.name(),
-            node.containerd.version().await?,
-            cluster.server()
+            testbed.node.containerd.version().await?,
+            testbed.cluster.server()
         ));
-        Ok(Self {
-            kubelet,
-            node,
-            cluster,
-        })
+        Ok(testbed)
+    }
+
+    fn start_agent(&mut self) -> Result<(), HarnessError> {
+        match self.agent {
+            AgentKind::Polylet => self.node.spawn(),
+            AgentKind::Kubelet => {
+                let mut kubelet = self.cluster.kubelet(&self.node)?;
+                kubelet.start()?;
+                self.kubelet = Some(kubelet);
+                Ok(())
+            }
+        }
+    }
+
+    fn stop_agent(&mut self) {
+        match self.agent {
+            AgentKind::Polylet => {
+                self.node.down();
+            }
+            AgentKind::Kubelet => {
+                if let Some(mut kubelet) = self.kubelet.take() {
+                    kubelet.stop(false);
+                }
+            }
+        }
+    }
+
+    fn is_agent_running(&self) -> bool {
+        self.kubelet.is_some() || self.node.supervisor_pid().is_some()
+    }
+
+    /// The next request of a spec for the agent's unit; none ever if the suite makes none.
+    pub(crate) async fn next_unit_request(&self) -> (UnitRequest, UnitReply) {
+        match &self.node_suite {
+            Some(suite) => suite.units.next().await,
+            None => std::future::pending().await,
+        }
+    }
+
+    /// Does what a spec asks of the agent's unit.
+    pub(crate) async fn handle(&mut self, request: UnitRequest, reply: UnitReply) {
+        let answer = match request {
+            UnitRequest::List { only_running } => Ok(match self.is_agent_running() {
+                false if only_running => String::new(),
+                is_running => unit_line(is_running),
+            }),
+            UnitRequest::ResetFailed => Ok(String::new()),
+            UnitRequest::Stop => {
+                self.stop_agent();
+                Ok(String::new())
+            }
+            UnitRequest::Restart => self.restart_agent().map(|()| String::new()),
+        };
+        reply.send(answer.map_err(|error| report(&error))).await;
+    }
+
+    /// Restarts the agent with the configuration that the suite has written.
+    fn restart_agent(&mut self) -> Result<(), HarnessError> {
+        self.stop_agent();
+        if let Some(suite) = &self.node_suite {
+            self.node.set_kubelet_fields(suite.configuration()?)?;
+        }
+        self.start_agent()
     }
 
     /// Copies the logs of the agent and of the runtime, as they are now.

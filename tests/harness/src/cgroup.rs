@@ -58,6 +58,14 @@ impl TestCgroupDriver {
             Self::Systemd => format!("/polylet_{id}.slice"),
         }
     }
+
+    /// Path of the parent cgroup of all pods on a machine with one node.
+    pub(crate) fn standard_name(self) -> &'static str {
+        match self {
+            Self::Cgroupfs => "/kubepods",
+            Self::Systemd => "/kubepods.slice",
+        }
+    }
 }
 
 /// Creates a cgroup in every hierarchy.

@@ -31,11 +31,22 @@ pub fn sweep(dir: &Path) -> Vec<String> {
         // Only if empty: another run may be using it.
         let _ = fs::remove_dir(made);
     }
+    if let Some(link) = own_link(dir, &facts) {
+        // Reported below if it fails.
+        let _ = fs::remove_file(link);
+    }
     if mounts_below(dir).is_empty() {
         // Remaining files are reported below.
         let _ = fs::remove_dir_all(dir);
     }
     traces(dir, &facts)
+}
+
+/// The run's link outside the directory, if it is there and still points into it.
+fn own_link<'a>(dir: &Path, facts: &'a ScratchInfo) -> Option<&'a Path> {
+    let link = facts.link.as_deref()?;
+    let target = fs::read_link(link).ok()?;
+    target.starts_with(dir).then_some(link)
 }
 
 /// Existing resources of the run in `dir`.
@@ -60,6 +71,7 @@ pub fn traces(dir: &Path, facts: &ScratchInfo) -> Vec<String> {
     if !facts.bridge.is_empty() && network::bridge_exists(&facts.bridge) {
         left.push(format!("bridge {}", facts.bridge));
     }
+    left.extend(own_link(dir, facts).map(|link| format!("link {}", link.display())));
     if dir.exists() {
         left.push(format!("directory {}", dir.display()));
     }

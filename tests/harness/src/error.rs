@@ -45,6 +45,8 @@ pub enum HarnessError {
         path: PathBuf,
         source: std::io::Error,
     },
+    #[error("{} exists: a node with standard paths must be the machine's only one", path.display())]
+    OtherNode { path: PathBuf },
     #[error("cannot create an image from {}: not a statically linked program", path.display())]
     NotStatic { path: PathBuf },
     #[error("no free /24 network from 10.201.0.0/16 to 10.249.0.0/16")]

@@ -7,10 +7,13 @@ use serde::{Deserialize, Serialize};
 
 use crate::cgroup::TestCgroupDriver;
 use crate::error::{HarnessError, file};
-use crate::{cleanup, machine};
+use crate::{cgroup, cleanup, machine};
 
 /// Name prefix of every scratch directory.
 const PREFIX: &str = "polylet-t";
+
+/// The kubelet's default root directory.
+const STANDARD_ROOT: &str = "/var/lib/kubelet";
 
 /// Facts for [`cleanup`]; written before the resources are created.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
@@ -25,6 +28,9 @@ pub struct ScratchInfo {
     pub containerd: Option<PathBuf>,
     /// Directories created outside the scratch directory, parents first.
     pub made: Vec<PathBuf>,
+    /// A symbolic link outside the scratch directory that points into it.
+    #[serde(default)]
+    pub link: Option<PathBuf>,
 }
 
 /// The scratch directory of a run, locked during the run: an unlocked directory belongs to a run
@@ -73,6 +79,7 @@ impl Scratch {
             id,
             containerd: None,
             made,
+            link: None,
         };
         let scratch = Self {
             dir,
@@ -110,6 +117,26 @@ impl Scratch {
     pub fn note_containerd(&mut self, program: &Path) -> Result<(), HarnessError> {
         self.info.containerd = Some(program.to_owned());
         self.write_facts()
+    }
+
+    /// Gives the run the cgroup and the root directory that a machine's only node has. The directory
+    /// is a link into the scratch directory, so that mounts below it are found and removed as all
+    /// others.
+    ///
+    /// # Errors
+    /// [`HarnessError::OtherNode`] if the machine has one of them, which may not be this run's.
+    pub fn use_standard_paths(&mut self) -> Result<(), HarnessError> {
+        let cgroup = TestCgroupDriver::from_env().standard_name();
+        let link = PathBuf::from(STANDARD_ROOT);
+        let is_there = link.symlink_metadata().is_ok().then(|| link.clone());
+        if let Some(path) = cgroup::existing(cgroup).into_iter().chain(is_there).next() {
+            return Err(HarnessError::OtherNode { path });
+        }
+        cgroup.clone_into(&mut self.info.cgroup);
+        self.info.link = Some(link.clone());
+        self.write_facts()?;
+        let target = self.sub("kubelet")?;
+        file("link", &link, std::os::unix::fs::symlink(target, &link))
     }
 
     /// A number for spreading concurrent runs.

@@ -1,5 +1,5 @@
 /// A tar archive writer (ustar format) for images; requires no external tool.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub struct Tar {
     bytes: Vec<u8>,
 }

@@ -4,6 +4,9 @@ use crate::cgroup::TestCgroupDriver;
 use crate::image;
 use crate::machine;
 
+/// Kubernetes' own specs about runtime classes expect a handler of this name.
+const UPSTREAM_HANDLER: &str = "test-handler";
+
 /// The configuration of a private containerd in `dir`. `restrict_oom_score_adj` is for machines
 /// that do not permit lower OOM scores. Unprivileged ports and pings keep the machine's settings,
 /// because a sandbox on the host network must not change them.
@@ -55,6 +58,11 @@ runtime_type = "io.containerd.runc.v2"
 [{cri}.containerd.runtimes.runc.options]
 Root = "{dir}/runc"
 SystemdCgroup = {systemd}
+[{cri}.containerd.runtimes.{UPSTREAM_HANDLER}]
+runtime_type = "io.containerd.runc.v2"
+[{cri}.containerd.runtimes.{UPSTREAM_HANDLER}.options]
+Root = "{dir}/runc"
+SystemdCgroup = {systemd}
 "#
         )
     } else {
@@ -76,6 +84,11 @@ snapshotter = "{snapshotter}"
 [{cri}.containerd.runtimes.runc]
 runtime_type = "io.containerd.runc.v2"
 [{cri}.containerd.runtimes.runc.options]
+Root = "{dir}/runc"
+SystemdCgroup = {systemd}
+[{cri}.containerd.runtimes.{UPSTREAM_HANDLER}]
+runtime_type = "io.containerd.runc.v2"
+[{cri}.containerd.runtimes.{UPSTREAM_HANDLER}.options]
 Root = "{dir}/runc"
 SystemdCgroup = {systemd}
 "#

@@ -78,7 +78,7 @@ pub(crate) struct Input<'a> {
     pub(crate) ports: (u16, u16),
     pub(crate) client_ca: PathBuf,
     pub(crate) endpoint: String,
-    pub(crate) cgroup: &'a str,
+    pub(crate) cgroup_root: &'a str,
 }
 
 /// The configuration file's first document.
@@ -90,7 +90,7 @@ pub(crate) fn kubelet(input: &Input<'_>) -> Value {
         "staticPodPath": dirs.manifests,
         "containerRuntimeEndpoint": input.endpoint,
         "podLogsDir": dirs.logs,
-        "cgroupRoot": input.cgroup,
+        "cgroupRoot": input.cgroup_root,
         "cgroupDriver": TestCgroupDriver::from_env().word(),
         "address": "127.0.0.1",
         "port": input.ports.0,

@@ -7,7 +7,7 @@ use std::time::Duration;
 use rustix::process::Signal;
 use serde_json::Value;
 
-use crate::containerd::{self, Containerd, Flavour};
+use crate::containerd::{self, Containerd};
 use crate::error::{HarnessError, file};
 use crate::guard::CleanupGuard;
 use crate::pki::Pki;
@@ -18,50 +18,17 @@ use crate::{cgroup, cleanup, machine, procs, wait};
 mod ask;
 /// Directories and configuration file.
 mod config;
+/// What distinguishes a node from others.
+mod options;
 /// Simulated power loss.
 mod reboot;
 
 pub use ask::SERVICES;
 pub use config::{NodeDirs, shared_mount};
+pub use options::NodeOptions;
 
-/// Options of a node.
-#[derive(Debug, Clone)]
-pub struct NodeOptions {
-    /// Node name, appended to the names of static pods.
-    pub name: String,
-    /// The containerd version.
-    pub flavour: Flavour,
-    /// Directory of the binaries; [`default_bin_dir`] if `None`.
-    pub bin_dir: Option<PathBuf>,
-    /// Fields merged into `KubeletConfiguration`.
-    pub kubelet: Value,
-    /// Fields merged into `PolyletConfiguration`.
-    pub polylet: Value,
-    /// Environment variables of `polylet run`.
-    pub env: Vec<(String, String)>,
-    /// Size in MiB of a separate disk (tmpfs) for images and containers.
-    pub image_disk: Option<u32>,
-    /// Size in MiB of a separate disk (tmpfs) for state files.
-    pub state_disk: Option<u32>,
-    /// Resolver configuration of the services instead of the machine's.
-    pub resolv_conf: Option<PathBuf>,
-}
-
-impl Default for NodeOptions {
-    fn default() -> Self {
-        Self {
-            name: "node".to_owned(),
-            flavour: Flavour::from_env(),
-            bin_dir: None,
-            kubelet: Value::Null,
-            polylet: Value::Null,
-            env: Vec::new(),
-            image_disk: None,
-            state_disk: None,
-            resolv_conf: None,
-        }
-    }
-}
+/// The kubelet's default ports: of its API and its health check.
+const STANDARD_PORTS: (u16, u16) = (10250, 10248);
 
 /// A node: a private containerd and the services, below one directory. Removed completely on drop.
 #[derive(Debug)]
@@ -94,12 +61,19 @@ impl Node {
         }
         let mut scratch = Scratch::create()?;
         let guard = CleanupGuard::new(scratch.dir());
+        if options.standard_paths {
+            scratch.use_standard_paths()?;
+        }
         cgroup::create(&scratch.facts().cgroup)?;
         if let Some(size) = options.image_disk {
             config::small_disk(&scratch.sub("root")?, size)?;
         }
         let containerd = Containerd::start(&mut scratch, options.flavour, say).await?;
-        let ports = (machine::free_port()?, machine::free_port()?);
+        let ports = if options.standard_paths {
+            STANDARD_PORTS
+        } else {
+            (machine::free_port()?, machine::free_port()?)
+        };
         let dirs = NodeDirs::create(&scratch)?;
         if let Some(size) = options.state_disk {
             config::small_disk(&dirs.state, size)?;
@@ -309,6 +283,15 @@ impl Node {
         &self.scratch.facts().cgroup
     }
 
+    /// Below the machine's own root, agents make their standard parent cgroup themselves.
+    fn cgroup_root(&self) -> &str {
+        if self.options.standard_paths {
+            "/"
+        } else {
+            self.cgroup()
+        }
+    }
+
     /// The node's name.
     pub fn name(&self) -> &str {
         &self.options.name
@@ -350,6 +333,15 @@ impl Node {
         config::kubelet(&self.config_input())
     }
 
+    /// Replaces the fields that are merged into `KubeletConfiguration`, from the next start on.
+    ///
+    /// # Errors
+    /// Fails if the configuration file cannot be written.
+    pub fn set_kubelet_fields(&mut self, fields: Value) -> Result<(), HarnessError> {
+        self.options.kubelet = fields;
+        self.write_config()
+    }
+
     fn config_input(&self) -> config::Input<'_> {
         config::Input {
             options: &self.options,
@@ -358,7 +350,7 @@ impl Node {
             ports: self.ports,
             client_ca: self.pki.authority(),
             endpoint: self.containerd.endpoint(),
-            cgroup: self.cgroup(),
+            cgroup_root: self.cgroup_root(),
         }
     }
 

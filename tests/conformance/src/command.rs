@@ -1,0 +1,110 @@
+use std::path::{Path, PathBuf};
+
+use polylet_harness::HarnessError;
+use tokio::process::Command;
+
+use crate::node_suite::NodeSuite;
+use crate::specs::SpecSelection;
+use crate::suite::SuitePrograms;
+use crate::testbed::Testbed;
+use crate::unit::SOCKET_VARIABLE;
+
+/// The suite ends itself after this time.
+const LIMIT: &str = "6h";
+
+/// The command line of the testbed's suite, which writes its reports to `dir`.
+///
+/// # Errors
+/// Fails if a program of the control plane is missing.
+pub(crate) fn suite(
+    suite: &SuitePrograms,
+    testbed: &Testbed,
+    selection: &SpecSelection,
+    procs: u32,
+    dir: &Path,
+) -> Result<Command, HarnessError> {
+    match &testbed.node_suite {
+        Some(node_suite) => Ok(of_node(suite, testbed, node_suite, selection, dir)),
+        None => of_cluster(suite, testbed, selection, procs, dir),
+    }
+}
+
+/// Where the suite writes its report.
+pub(crate) fn report_file(dir: &Path) -> PathBuf {
+    dir.join("report.json")
+}
+
+/// A command that ends with this process.
+fn ending_with_this() -> Command {
+    let mut command = Command::new("setpriv");
+    command.args(["--pdeathsig", "KILL", "--"]);
+    command
+}
+
+/// The runner with several processes of the tests.
+fn of_cluster(
+    suite: &SuitePrograms,
+    testbed: &Testbed,
+    selection: &SpecSelection,
+    procs: u32,
+    dir: &Path,
+) -> Result<Command, HarnessError> {
+    let cluster = &testbed.cluster;
+    let kubectl = cluster.programs().path("kubectl")?;
+    let mut command = ending_with_this();
+    command
+        .args(&suite.runner)
+        .arg(format!("--procs={procs}"))
+        .arg(format!("--timeout={LIMIT}"))
+        .arg(format!("--focus={}", selection.regex()))
+        .arg(format!("--output-dir={}", dir.display()))
+        .args(["--json-report=report.json", "--no-color", "--silence-skips"])
+        .arg(&suite.tests)
+        .arg("--")
+        .arg(format!("--kubeconfig={}", cluster.admin().display()))
+        .arg(format!("--host={}", cluster.server()))
+        .arg(format!("--kubectl-path={}", kubectl.display()))
+        .arg(format!("--report-dir={}", dir.display()))
+        .args(["--provider=skeleton", "--num-nodes=1"]);
+    Ok(command)
+}
+
+/// The tests without a runner, which would start them in another directory.
+fn of_node(
+    suite: &SuitePrograms,
+    testbed: &Testbed,
+    node_suite: &NodeSuite,
+    selection: &SpecSelection,
+    dir: &Path,
+) -> Command {
+    let endpoint = testbed.node.containerd.endpoint();
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let programs = node_suite.units.programs().to_owned();
+    let search = std::iter::once(programs).chain(std::env::split_paths(&path));
+    let mut command = ending_with_this();
+    command
+        .arg(&suite.tests)
+        .arg(format!("--ginkgo.timeout={LIMIT}"))
+        .arg(format!("--ginkgo.focus={}", selection.regex()))
+        .arg(format!(
+            "--ginkgo.json-report={}",
+            report_file(dir).display()
+        ))
+        .args(["--ginkgo.no-color", "--ginkgo.silence-skips"])
+        .arg(format!("--host={}", testbed.cluster.server()))
+        .arg(format!("--bearer-token={}", node_suite.token))
+        .arg(format!("--node-name={}", testbed.node.name()))
+        .arg(format!("--container-runtime-endpoint={endpoint}"))
+        .arg(format!(
+            "--system-spec-file={}",
+            node_suite.machine().display()
+        ))
+        .arg(format!("--report-dir={}", dir.display()))
+        // The agent, the control plane and the images are there.
+        .args(["--start-services=false", "--stop-services=false"])
+        .arg("--prepull-images=false")
+        .current_dir(&node_suite.dir)
+        .env("PATH", std::env::join_paths(search).unwrap_or(path))
+        .env(SOCKET_VARIABLE, node_suite.units.socket());
+    command
+}
