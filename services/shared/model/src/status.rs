@@ -21,6 +21,7 @@ mod inputs;
 mod lookup;
 mod phases;
 mod readiness;
+mod replacement;
 mod resources;
 mod restart_all;
 mod state;

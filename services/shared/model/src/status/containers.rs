@@ -6,7 +6,8 @@ use k8s_openapi::api::core::v1::{
 
 use super::lookup::{ContainerStatuses, by_name, previous_status};
 use super::{
-    ContainerPhase, PodWorkerState, RuntimeContainer, StatusInputs, WaitReason, readiness, state,
+    ContainerPhase, PodWorkerState, RuntimeContainer, StatusInputs, WaitReason, readiness,
+    replacement, state,
 };
 use crate::constants::reason;
 use crate::pod::ContainerKind;
@@ -40,7 +41,9 @@ fn container_status(
         by_name(facts, &spec.name).filter(|it| !is_starting(facts, previous, waiting, it));
     let newest = containers
         .next()
-        .filter(|it| !is_stale(facts, previous, it));
+        .filter(|it| !is_stale(facts, previous, it))
+        .map(|it| replacement::published_form(facts, previous, waiting, it));
+    let newest = newest.as_deref();
     let mut status = match newest {
         Some(container) => {
             let mut status = state::from_runtime(facts, container, previous);
@@ -70,7 +73,7 @@ fn container_status(
         if state::is_waiting(&status) {
             status.state = Some(state::terminated_state(removed_init_termination()));
         }
-    } else if let Some(waiting) = waiting.filter(|it| !it.reason.is_empty() && !is_post_start(it))
+    } else if let Some(waiting) = waiting.filter(|it| is_published(it))
         && should_run(facts, kind, spec, newest)
     {
         if state::termination(&status).is_some() {
@@ -79,6 +82,12 @@ fn container_status(
         status.state = Some(state::waiting_state(&waiting.reason, &waiting.message));
     }
     status
+}
+
+/// Whether the reason is one for clients of the API.
+fn is_published(waiting: &WaitReason) -> bool {
+    let internal = [reason::POST_START_HOOK, reason::REPLACEMENT];
+    !waiting.reason.is_empty() && !internal.contains(&waiting.reason.as_str())
 }
 
 fn is_post_start(waiting: &WaitReason) -> bool {

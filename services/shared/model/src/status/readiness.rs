@@ -18,8 +18,12 @@ pub(super) fn set(
     if kind == ContainerKind::Ephemeral {
         return;
     }
+    // Not the newest one while that is still being started.
+    let is_of_status = |container: &&RuntimeContainer| {
+        status.container_id == Some(state::container_id(facts, container))
+    };
     let running = state::is_running(status)
-        .then(|| lookup::by_name(facts, &spec.name).next())
+        .then(|| lookup::by_name(facts, &spec.name).find(is_of_status))
         .flatten();
     let started = running.is_some_and(|container| started(facts, kind, spec, container));
     status.started = Some(started);

@@ -11,6 +11,7 @@ mod container_states;
 mod pod_conditions;
 mod pod_phases;
 mod properties;
+mod replacements;
 mod restart_all;
 
 /// Owned inputs of a status.

@@ -10,7 +10,7 @@ use super::lifecycle_hooks::{self, PostStartProgress};
 use crate::core::plan::Plan;
 use crate::core::pod_spec::{ContainerSpecView, PodSpecView};
 use crate::core::pod_worker::images::{self, ImageReadiness};
-use crate::core::pod_worker::{restart, volumes};
+use crate::core::pod_worker::{replacement, restart, volumes};
 use crate::core::resize;
 use crate::core::runtime_state::{ContainerRecord, ContainerState, SandboxRecord};
 use crate::core::step::{Step, StepKey};
@@ -107,6 +107,7 @@ fn sync_running(
         PostStartProgress::Done => {
             if let Some(options) = kill_options(view, pod, spec, running) {
                 kill_container::kill_container(view, running, options, plan);
+                replacement::report_stop(pod, spec, running, options, plan);
             }
         }
     }
@@ -163,6 +164,7 @@ fn start(
 ) {
     create_or_start(view, pod, sandbox, spec, plan, order);
     restart::report_backoff_until_created(view, pod, spec, plan);
+    replacement::report_start(view, pod, spec, plan);
 }
 
 fn create_or_start(

@@ -11,6 +11,7 @@ pub mod init_containers;
 pub mod kill_container;
 pub mod kill_pod;
 pub mod lifecycle_hooks;
+pub mod replacement;
 pub mod restart;
 pub mod restart_all_containers;
 pub mod sandbox;

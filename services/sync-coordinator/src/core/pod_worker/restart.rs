@@ -7,6 +7,7 @@ use polylet_model::ContainerKind;
 use polylet_model::constants::reason;
 use polylet_model::restart::{self, ContainerExit, CrashLoopBackOff, RestartDecision};
 
+use super::replacement;
 use crate::core::plan::Plan;
 use crate::core::pod_spec::{ContainerSpecView, PodSpecView};
 use crate::core::resize;
@@ -34,8 +35,8 @@ pub fn should_restart(
         ContainerState::Created => true,
         ContainerState::Unknown => spec.kind != ContainerKind::Ephemeral,
         ContainerState::Exited if container.aborted => true,
-        ContainerState::Exited if was_killed_for_restart(view, &container.id) => {
-            container.hash != spec.hash || after_kill(pod, spec)
+        ContainerState::Exited if replacement::is_pending(view, spec, container) => {
+            replacement::has_successor(pod, spec, container)
         }
         // The OOM killer ended one of its processes, and the container exited with zero.
         ContainerState::Exited
@@ -51,7 +52,7 @@ pub fn should_restart(
 
 /// Whether an exited container was stopped to be replaced. The exit may be reported before the stop
 /// call returns.
-fn was_killed_for_restart(view: &View<'_>, id: &str) -> bool {
+pub fn was_killed_for_restart(view: &View<'_>, id: &str) -> bool {
     let stop = view.pod.lifecycle.stops.get(id);
     view.pod.probe_failures.contains_key(id) || stop.is_some_and(|stop| stop.restart)
 }

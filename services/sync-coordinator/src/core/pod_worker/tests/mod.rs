@@ -10,6 +10,7 @@ mod convergence;
 mod grace_periods;
 mod images;
 mod lifecycle_hooks;
+mod replacement;
 mod restart_all_containers;
 mod restart_of_process;
 mod stale_state;

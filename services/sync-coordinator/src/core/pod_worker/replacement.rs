@@ -1,0 +1,72 @@
+//! Containers that are stopped to be replaced: upstream starts their successor in the same synchronization,
+//! whatever their exit code, and publishes no status in between.
+
+use polylet_model::constants::reason;
+
+use super::kill_container::KillOptions;
+use super::restart;
+use crate::core::plan::Plan;
+use crate::core::pod_spec::{ContainerSpecView, PodSpecView};
+use crate::core::runtime_state::{ContainerRecord, ContainerState};
+use crate::core::step::StepKey;
+use crate::core::view::View;
+
+/// Publishes that a container is stopped to be replaced, if it is.
+pub fn report_stop(
+    pod: &PodSpecView,
+    spec: &ContainerSpecView,
+    container: &ContainerRecord,
+    options: KillOptions,
+    plan: &mut Plan,
+) {
+    if options.restart && has_successor(pod, spec, container) {
+        plan.set_waiting(&spec.name, reason::REPLACEMENT, "", None);
+    }
+}
+
+/// Publishes that a container was stopped to be replaced, until its successor runs.
+pub fn report_start(view: &View<'_>, pod: &PodSpecView, spec: &ContainerSpecView, plan: &mut Plan) {
+    let records = view.observed().containers.iter();
+    let of_name = records.filter(|record| record.name == spec.name);
+    let has_run = |record: &&ContainerRecord| record.state != ContainerState::Created;
+    let newest = of_name.clone().max_by_key(|record| record.attempt);
+    // The hook of a successor that is being started is the reason then, and lasts longer.
+    let is_hook_next = spec.post_start.is_some() && !newest.as_ref().is_some_and(has_run);
+    let last = of_name.filter(has_run).max_by_key(|record| record.attempt);
+    if let Some(last) = last.filter(|_| !is_hook_next)
+        && last.state == ContainerState::Exited
+        && is_pending(view, spec, last)
+        && has_successor(pod, spec, last)
+    {
+        plan.set_waiting(&spec.name, reason::REPLACEMENT, "", None);
+    }
+}
+
+/// Whether an exited container was stopped for a restart, and no step of its successor's start has failed:
+/// after that its exit counts as any other.
+pub fn is_pending(view: &View<'_>, spec: &ContainerSpecView, exited: &ContainerRecord) -> bool {
+    restart::was_killed_for_restart(view, &exited.id) && !has_start_failed(view, spec, exited)
+}
+
+/// Whether a container that is stopped for a restart gets a successor: always with another spec, else if
+/// its policy restarts it.
+pub fn has_successor(
+    pod: &PodSpecView,
+    spec: &ContainerSpecView,
+    container: &ContainerRecord,
+) -> bool {
+    container.hash != spec.hash || restart::after_kill(pod, spec)
+}
+
+/// Whether a step of the successor's start has failed since the exit.
+fn has_start_failed(view: &View<'_>, spec: &ContainerSpecView, exited: &ContainerRecord) -> bool {
+    let steps = [
+        StepKey::PullImage(spec.name.clone()),
+        StepKey::PrepareSubPaths(spec.name.clone()),
+        StepKey::CreateContainer(spec.name.clone()),
+        StepKey::StartContainer(spec.name.clone()),
+    ];
+    let failures = &view.pod.failures;
+    let mut failures = steps.iter().filter_map(|key| failures.get(key));
+    failures.any(|failure| Some(failure.last_failed_at) >= exited.finished_at)
+}
