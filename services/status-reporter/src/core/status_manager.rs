@@ -96,7 +96,14 @@ impl StatusManager {
     fn previous(&self, uid: &str, progress: &SyncProgress) -> Option<PodStatus> {
         let last = self.last(uid).filter(|last| same_run(last, progress));
         let api = self.api_statuses.get(uid);
-        previous_status::previous(last.map(Arc::as_ref), api.map(Arc::as_ref))
+        let desired = self.facts.desired(uid).map(|(_, desired)| desired);
+        let is_restored = !self.published.contains_key(uid);
+        let restored = last.zip(desired).filter(|_| is_restored);
+        let restored = restored.map(|(last, desired)| {
+            previous_status::forget_init_containers(last, &desired.manifest)
+        });
+        let last = restored.as_ref().or(last.map(Arc::as_ref));
+        previous_status::previous(last, api.map(Arc::as_ref))
     }
 
     /// The last status of a pod, of this process instance or the previous.

@@ -116,3 +116,49 @@ fn cleaned_up_pod_has_no_ready_sandbox() {
         assert_eq!(has.unwrap().status == "True", !cleaned_up);
     }
 }
+
+#[test]
+fn a_removed_init_container_of_a_static_pod_has_completed_before_the_restart() {
+    let pod = json!({"metadata": {"name": "p", "namespace": "n", "uid": "u",
+            "annotations": {"kubernetes.io/config.source": "file"}},
+        "spec": {"initContainers": [{"name": "i", "image": "x"}],
+            "containers": [{"name": "a", "image": "x"}]}});
+    let manifest = Manifest::from_json(pod.to_string().as_bytes()).unwrap();
+    let set_facts = |manager: &mut StatusManager, with_init: bool| {
+        let desired = Some(DesiredManifest {
+            manifest: manifest.clone(),
+            stale: false,
+        });
+        let facts = &mut manager.facts;
+        facts.set_desired(ManifestSource::File, "u".into(), desired);
+        facts.set_progress("u".into(), Some(progress(PodWorkerState::Syncing)));
+        let mut state = runtime_state(ContainerPhase::Running).unwrap();
+        if with_init {
+            let exited = runtime_state(ContainerPhase::Exited).unwrap();
+            let init = exited.containers.into_iter().map(|it| RuntimeContainer {
+                id: "i".into(),
+                name: "i".into(),
+                reason: "Completed".into(),
+                ..it
+            });
+            state.containers.extend(init);
+        }
+        facts.set_runtime_state("u".into(), Some(state));
+        sync_all(manager);
+    };
+    let message = |manager: &mut StatusManager| {
+        let status = reconcile_all(manager).unwrap().status;
+        let init = status.init_container_statuses.as_ref().unwrap()[0].clone();
+        let end = init.state.unwrap().terminated.unwrap();
+        assert_eq!(end.reason.as_deref(), Some("Completed"));
+        end.message
+    };
+    let mut manager = StatusManager::new(BTreeMap::new());
+    set_facts(&mut manager, true);
+    assert_eq!(message(&mut manager), None);
+    // Removed by someone while the pod runs, and then after a restart.
+    let mut next = StatusManager::new(manager.statuses());
+    set_facts(&mut next, false);
+    let restored = message(&mut next).unwrap();
+    assert!(restored.starts_with("Unable to get init container status"));
+}
