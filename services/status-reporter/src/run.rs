@@ -62,7 +62,11 @@ impl EventLoop {
             api_writer: access.map(|access| ApiWriter::new(ctx, access, busy)),
             state: State::new(restored.take_statuses(), statuses)
                 .with_pod_level_resources(pod_level_resources),
-            traces: StartTraces::new(restored.started, polylet_machine::kernel_version()),
+            traces: StartTraces::new(
+                restored.started,
+                ctx.node_name().to_owned(),
+                polylet_machine::kernel_version(),
+            ),
             counts: LifecycleCounts::default(),
             unsynced,
             writer,

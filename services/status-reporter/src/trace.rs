@@ -10,9 +10,10 @@ use polylet_wire::common::v1::Cause;
 use tracing::field::Empty;
 use tracing::{Span, info_span};
 
-/// What the node runs besides its agent, by which starts can be compared.
+/// Which node it is, and what it runs besides its agent, by which starts can be compared.
 #[derive(Clone, Debug, Default)]
-struct NodeSoftware {
+struct NodeFacts {
+    name: String,
     /// Empty until the runtime is known.
     runtime_name: String,
     runtime_version: String,
@@ -65,28 +66,33 @@ pub(crate) struct StartTraces {
     started: BTreeSet<String>,
     /// Those of the previous process instance were compared with the pods that exist.
     synced: bool,
-    software: NodeSoftware,
+    node: NodeFacts,
 }
 
 impl StartTraces {
     /// `started`: pods whose start was over in the previous process instance.
-    pub(crate) fn new(started: BTreeSet<String>, kernel_version: String) -> Self {
+    pub(crate) fn new(
+        started: BTreeSet<String>,
+        node_name: String,
+        kernel_version: String,
+    ) -> Self {
         Self {
             causes: BTreeMap::new(),
             latest: BTreeMap::new(),
             started,
             synced: false,
-            software: NodeSoftware {
+            node: NodeFacts {
+                name: node_name,
                 kernel_version,
-                ..NodeSoftware::default()
+                ..NodeFacts::default()
             },
         }
     }
 
     /// Records which container runtime the node has.
     pub(crate) fn set_runtime(&mut self, name: String, version: String) {
-        self.software.runtime_name = name;
-        self.software.runtime_version = version;
+        self.node.runtime_name = name;
+        self.node.runtime_version = version;
     }
 
     /// Forgets the pods of the previous process instance that no longer exist, once all that do are known.
@@ -190,6 +196,7 @@ impl StartTraces {
                     k8s.namespace.name = namespace,
                     k8s.pod.status.phase = phase,
                     polylet.result = $result,
+                    k8s.node.name = Empty,
                     container.runtime.name = Empty,
                     container.runtime.version = Empty,
                     polylet.kernel.version = Empty,
@@ -204,7 +211,7 @@ impl StartTraces {
             false => span!("status.update", "updated"),
         };
         if outcome.is_some() {
-            self.software.record(&span);
+            self.node.record(&span);
             record_pod(&span, manifest);
         }
         cause::follow(&span, Some(cause));
@@ -212,8 +219,9 @@ impl StartTraces {
     }
 }
 
-impl NodeSoftware {
+impl NodeFacts {
     fn record(&self, span: &Span) {
+        span.record("k8s.node.name", self.name.as_str());
         if !self.runtime_name.is_empty() {
             span.record("container.runtime.name", self.runtime_name.as_str());
             span.record("container.runtime.version", self.runtime_version.as_str());

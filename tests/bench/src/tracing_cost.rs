@@ -101,10 +101,10 @@ async fn compare_nodes(args: &BenchArgs, off: &Node, on: &Node) -> Result<String
 
 /// The starts of both nodes, as `polylet trace diff` judges them.
 fn comparison(off: &[TraceSummary], on: &[TraceSummary]) -> Comparison {
-    let mut options = DiffOptions::default();
-    for (source, name) in options.sources.iter_mut().zip([OFF, ON]) {
-        name.clone_into(&mut source.name);
-    }
+    let options = DiffOptions {
+        names: [OFF, ON].map(str::to_owned),
+        ..DiffOptions::default()
+    };
     compare(off, on, &options)
 }
 

@@ -49,9 +49,10 @@ pub use path_statistics::{
 pub use path_tree::{PathNode, PathTree, depth_first};
 pub use slow_steps::{SlowSteps, TimeAmongOthers, VersionDifference, slow_steps};
 pub use span::{
-    KERNEL_VERSION, POD_NAME, POD_NAMESPACE, POD_UID, ROOT_FACTS, RUNTIME_NAME, RUNTIME_VERSION,
-    SpanId, SpanRecord, TraceId, hex, is_own_service, parse_span_id, parse_trace_id,
+    KERNEL_VERSION, NODE_NAME, POD_NAME, POD_NAMESPACE, POD_UID, ROOT_FACTS, RUNTIME_NAME,
+    RUNTIME_VERSION, SpanId, SpanRecord, TraceId, hex, is_own_service, parse_span_id,
+    parse_trace_id,
 };
 pub use step_owner::StepOwner;
-pub use summary::{INCOMPLETE, KERNEL, StepName, TraceSummary, shape, versions};
+pub use summary::{INCOMPLETE, KERNEL, NODE, StepName, TraceSummary, shape, versions};
 pub use trace::Trace;

@@ -22,8 +22,11 @@ pub const RUNTIME_NAME: &str = "container.runtime.name";
 pub const RUNTIME_VERSION: &str = "container.runtime.version";
 /// The attribute with the version of the kernel.
 pub const KERNEL_VERSION: &str = "polylet.kernel.version";
-/// Attributes of a step that are those of its trace's root: what the node runs, and what the pod asks for.
-pub const ROOT_FACTS: [&str; 6] = [
+/// The attribute with the name of the node.
+pub const NODE_NAME: &str = "k8s.node.name";
+/// Attributes of a step that are those of its trace's root: which node it is and what it runs, and what the pod asks for.
+pub const ROOT_FACTS: [&str; 7] = [
+    NODE_NAME,
     RUNTIME_NAME,
     RUNTIME_VERSION,
     KERNEL_VERSION,

@@ -7,8 +7,8 @@ use std::time::Duration;
 use jiff::Timestamp;
 
 use crate::span::{
-    KERNEL_VERSION, POD_NAME, POD_NAMESPACE, POD_UID, RUNTIME_NAME, RUNTIME_VERSION, SpanRecord,
-    TraceId,
+    KERNEL_VERSION, NODE_NAME, POD_NAME, POD_NAMESPACE, POD_UID, RUNTIME_NAME, RUNTIME_VERSION,
+    SpanRecord, TraceId,
 };
 use crate::step_owner::StepOwner;
 use crate::trace::Trace;
@@ -23,6 +23,8 @@ const CONTAINER: &str = "k8s.container.name";
 const VOLUME: &str = "k8s.volume.name";
 /// What the kernel is called among the versions of a trace.
 pub const KERNEL: &str = "kernel";
+/// What the node is called among the versions of a trace; its name is the version.
+pub const NODE: &str = "node";
 
 /// An operation of a service. Written as `service/operation`; time that no span explains as `(unattributed)`.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -143,8 +145,8 @@ impl Trace {
     }
 }
 
-/// The versions of what took part in a trace: services by their names, the container runtime by its own, and the
-/// [`KERNEL`]. Of what was upgraded meanwhile, that of the last span.
+/// The versions of what took part in a trace: services by their names, the container runtime by its own, the
+/// [`KERNEL`], and the [`NODE`]. Of what was upgraded meanwhile, that of the last span.
 pub fn versions(spans: &[SpanRecord]) -> BTreeMap<String, String> {
     let mut spans: Vec<&SpanRecord> = spans.iter().collect();
     spans.sort_by_key(|span| (span.start, span.span));
@@ -159,7 +161,8 @@ pub fn versions(spans: &[SpanRecord]) -> BTreeMap<String, String> {
     let kernels = spans
         .iter()
         .map(|span| (KERNEL, span.attribute(KERNEL_VERSION)));
-    let all = services.chain(runtimes).chain(kernels);
+    let nodes = spans.iter().map(|span| (NODE, span.attribute(NODE_NAME)));
+    let all = services.chain(runtimes).chain(kernels).chain(nodes);
     let known = all.filter(|(name, version)| !name.is_empty() && !version.is_empty());
     known
         .map(|(name, version)| (name.to_owned(), version.to_owned()))
@@ -278,11 +281,12 @@ mod tests {
     }
 
     #[test]
-    fn runtime_and_kernel_have_versions_too() {
+    fn runtime_kernel_and_node_are_among_the_versions() {
         let facts = [
             (RUNTIME_NAME, "containerd"),
             (RUNTIME_VERSION, "2.1.9"),
             (KERNEL_VERSION, "6.12.1"),
+            (NODE_NAME, "n1"),
         ];
         let of_runtime = SpanRecord {
             service: "containerd".to_owned(),
@@ -296,7 +300,7 @@ mod tests {
             with(span(4, "status.update", 9, 10), &[(RUNTIME_NAME, "")]),
         ];
         let found: Vec<_> = versions(&spans).into_iter().collect();
-        let expected = [("containerd", "2.1.9"), (KERNEL, "6.12.1")];
+        let expected = [("containerd", "2.1.9"), (KERNEL, "6.12.1"), (NODE, "n1")];
         let owned = |(name, version): (&str, &str)| (name.to_owned(), version.to_owned());
         assert_eq!(found, expected.map(owned));
     }

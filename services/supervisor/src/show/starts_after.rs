@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use polylet_kit::{Config, cause, report};
-use polylet_trace::diff::{Comparison, DiffOptions, TraceSource, compare, table};
+use polylet_trace::diff::{Comparison, DiffOptions, compare, table};
 use polylet_trace::{TraceFilter, TraceSummary};
 use polylet_wire::supervisor::v1 as wire;
 use polylet_wire::supervisor::v1::supervisor_service_client::SupervisorServiceClient;
@@ -82,12 +82,8 @@ impl<'a> StartWatch<'a> {
         };
         self.print_beginning();
         let after = self.starts_since(run.finished_at).await?;
-        let name = |name: &str| TraceSource {
-            name: name.to_owned(),
-            ..TraceSource::default()
-        };
         let options = DiffOptions {
-            sources: [name("before the upgrade"), name("after it")],
+            names: ["before the upgrade", "after it"].map(str::to_owned),
             ..DiffOptions::default()
         };
         let comparison = compare(&self.before, &after, &options);

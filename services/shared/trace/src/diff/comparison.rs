@@ -1,27 +1,14 @@
 //! The result of a comparison.
 
-use std::collections::BTreeSet;
-
 use serde::Serialize;
 
 use crate::stats::Interval;
 
-/// Where a set of traces comes from.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct TraceSource {
-    /// How it is called in texts, such as the name of a file.
-    pub name: String,
-    /// Names of the nodes, as far as they are known.
-    pub nodes: BTreeSet<String>,
-    /// Spans that were dropped and may be missing in the traces.
-    pub dropped_spans: u64,
-}
-
 /// What a comparison decides by.
 #[derive(Debug, Clone, PartialEq)]
 pub struct DiffOptions {
-    /// The sets.
-    pub sources: [TraceSource; 2],
+    /// How the sets are called in texts, such as by the names of files.
+    pub names: [String; 2],
     /// The probability of a wrong `slower` or `faster` in the whole comparison.
     pub alpha: f64,
     /// With fewer traces on a side nothing is decided.
@@ -37,12 +24,8 @@ pub struct DiffOptions {
 impl Default for DiffOptions {
     /// α is 0.05; ten traces, a millisecond and 2 %.
     fn default() -> DiffOptions {
-        let source = |name: &str| TraceSource {
-            name: name.to_owned(),
-            ..TraceSource::default()
-        };
         DiffOptions {
-            sources: [source("A"), source("B")],
+            names: ["A", "B"].map(str::to_owned),
             alpha: 0.05,
             min_traces: 10,
             min_shift_us: 1000.0,

@@ -9,8 +9,7 @@ mod warnings;
 use crate::summary::TraceSummary;
 
 pub use comparison::{
-    Comparison, DiffOptions, GroupComparison, ShiftVerdict, StepComparison, TraceSource,
-    VersionChange,
+    Comparison, DiffOptions, GroupComparison, ShiftVerdict, StepComparison, VersionChange,
 };
 pub use table::table;
 
@@ -22,7 +21,7 @@ pub fn compare(a: &[TraceSummary], b: &[TraceSummary], options: &DiffOptions) ->
     let groups = groups::groups(a, b);
     let (shapes, pooled) = judge::judge(&groups, options);
     Comparison {
-        names: options.sources.clone().map(|source| source.name),
+        names: options.names.clone(),
         traces: [a.len(), b.len()],
         version_changes: warnings::version_changes(a, b),
         warnings: warnings::warnings(a, b, &groups, options),

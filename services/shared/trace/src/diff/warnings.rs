@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::comparison::{DiffOptions, VersionChange};
 use super::groups::TraceGroup;
-use crate::summary::TraceSummary;
+use crate::summary::{NODE, TraceSummary};
 
 /// What has one version in one set and another one in the other: services, the container runtime, the kernel.
 pub(super) fn version_changes(a: &[TraceSummary], b: &[TraceSummary]) -> Vec<VersionChange> {
@@ -13,7 +13,8 @@ pub(super) fn version_changes(a: &[TraceSummary], b: &[TraceSummary]) -> Vec<Ver
         let versions = versions.filter(|versions| versions.len() == 1)?;
         versions.first().map(|version| (*version).to_owned())
     };
-    let services = of_a.iter().filter_map(|(service, versions)| {
+    let compared = of_a.iter().filter(|(service, _)| **service != NODE);
+    let services = compared.filter_map(|(service, versions)| {
         let (from, to) = (only(Some(versions))?, only(of_b.get(service))?);
         (from != to).then(|| VersionChange {
             service: (*service).to_owned(),
@@ -39,7 +40,7 @@ pub(super) fn warnings(
     groups: &[TraceGroup<'_>],
     options: &DiffOptions,
 ) -> Vec<String> {
-    let [of_a, of_b] = &options.sources;
+    let [of_a, of_b] = &options.names;
     let mut warnings = Vec::new();
     let ids: BTreeSet<_> = a.iter().map(|summary| summary.id).collect();
     let shared = b.iter().filter(|summary| ids.contains(&summary.id)).count();
@@ -52,32 +53,24 @@ pub(super) fn warnings(
             .filter_map(|group| group.traces.get(side).map(Vec::len))
             .sum();
         if alone > 0 {
-            let (name, other) = (&source.name, &other.name);
             warnings.push(format!(
-                "{alone} traces of {name} are not compared; {other} has none of their shape and outcome"
+                "{alone} traces of {source} are not compared; {other} has none of their shape and outcome"
             ));
         }
     }
     warnings.extend(periods(a, b, options));
-    let nodes = [&of_a.nodes, &of_b.nodes];
-    if nodes.iter().all(|nodes| !nodes.is_empty()) && of_a.nodes != of_b.nodes {
-        let list = |set: &BTreeSet<String>| set.iter().cloned().collect::<Vec<_>>().join(", ");
-        let [a, b] = nodes.map(list);
-        warnings.push(format!("the node differs: {a} and {b}"));
+    if let [Some(a), Some(b)] = [a, b].map(|set| versions(set).remove(NODE))
+        && a != b
+    {
+        let list = |nodes: BTreeSet<&str>| nodes.into_iter().collect::<Vec<_>>().join(", ");
+        warnings.push(format!("the node differs: {} and {}", list(a), list(b)));
     }
     for (source, summaries) in [(of_a, a), (of_b, b)] {
-        if source.dropped_spans > 0 {
-            warnings.push(format!(
-                "{} spans of {} were dropped; their time is that of other steps, or (unattributed)",
-                source.dropped_spans, source.name
-            ));
-        }
         for (service, versions) in versions(summaries) {
             if versions.len() > 1 {
                 let versions: Vec<_> = versions.into_iter().collect();
                 warnings.push(format!(
-                    "{} has several versions of {service}: {}",
-                    source.name,
+                    "{source} has several versions of {service}: {}",
                     versions.join(", ")
                 ));
             }
@@ -98,9 +91,8 @@ fn periods(a: &[TraceSummary], b: &[TraceSummary], options: &DiffOptions) -> Opt
     // A, B and A again is the least that shows a drift.
     let periods = order.chunk_by(|one, other| one.1 == other.1).count();
     let has_several = a.len().min(b.len()) > 1;
-    let [of_a, of_b] = &options.sources;
+    let [a, b] = &options.names;
     (has_several && periods < 3).then(|| {
-        let (a, b) = (&of_a.name, &of_b.name);
         format!(
             "the periods of {a} and {b} do not interleave; what else changed in between counts, too"
         )

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use polylet_kit::Config;
-use polylet_trace::diff::{Comparison, DiffOptions, ShiftVerdict, TraceSource, compare, table};
+use polylet_trace::diff::{Comparison, DiffOptions, ShiftVerdict, compare, table};
 use polylet_trace::format::html;
 use polylet_trace::{TraceFilter, TraceSummary};
 
@@ -59,12 +59,8 @@ async fn sets(
         };
     }
     let [a, b] = &both;
-    let source = |set: &TraceSet| TraceSource {
-        name: set.name.clone(),
-        ..TraceSource::default()
-    };
     let options = DiffOptions {
-        sources: [source(&args.a), source(&args.b)],
+        names: [&args.a, &args.b].map(|set| set.name.clone()),
         ..DiffOptions::default()
     };
     Ok(compare(a, b, &options))

@@ -12,7 +12,7 @@ use super::page;
 use super::step_times::{MAX_NAME, StepTimes, steps, totals};
 use crate::format::svg::waterfall;
 use crate::span::hex;
-use crate::summary::TraceSummary;
+use crate::summary::{NODE, TraceSummary};
 use crate::text::{duration, printable};
 use crate::trace::Trace;
 
@@ -78,7 +78,9 @@ fn heading(summaries: &[&TraceSummary]) -> Markup {
             }
             @for (version, services) in versions.iter().take(12) {
                 @let services: Vec<&str> = services.iter().copied().collect();
-                br; "version " (printable(version, MAX_NAME)) ": " (printable(&services.join(", "), 300))
+                br;
+                @if services == [NODE] { "node " (printable(version, MAX_NAME)) }
+                @else { "version " (printable(version, MAX_NAME)) ": " (printable(&services.join(", "), 300)) }
             }
         }
     }

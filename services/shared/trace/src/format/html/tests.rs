@@ -103,7 +103,7 @@ fn hostile_texts_do_no_harm() {
     let text = page(|to| report(&name, &summaries, &[trace], to));
     assert!(text.len() < 1 << 20, "{}", text.len());
     let mut options = DiffOptions::default();
-    options.sources[0].name = name.clone();
+    options.names[0] = name.clone();
     let comparison = compare(&summaries[..10], &summaries[10..], &options);
     page(|to| diff_report(&name, &comparison, to));
 }
