@@ -42,10 +42,19 @@ pub fn report_start(view: &View<'_>, pod: &PodSpecView, spec: &ContainerSpecView
     }
 }
 
-/// Whether an exited container was stopped for a restart, and no step of its successor's start has failed:
-/// after that its exit counts as any other.
+/// Whether an exited container was stopped for a restart that is still to follow. If its successor must
+/// wait for the back-off, or a step of its start fails, the exit counts as any other: upstream then ends
+/// the synchronization, and the next one knows nothing of the stop.
 pub fn is_pending(view: &View<'_>, spec: &ContainerSpecView, exited: &ContainerRecord) -> bool {
-    restart::was_killed_for_restart(view, &exited.id) && !has_start_failed(view, spec, exited)
+    restart::was_killed_for_restart(view, &exited.id)
+        && !is_delayed(view, spec, exited)
+        && !has_start_failed(view, spec, exited)
+}
+
+fn is_delayed(view: &View<'_>, spec: &ContainerSpecView, exited: &ContainerRecord) -> bool {
+    let next = restart::next_attempt(view, spec);
+    let times = next.not_before.zip(exited.finished_at);
+    times.is_some_and(|(not_before, finished_at)| not_before > finished_at)
 }
 
 /// Whether a container that is stopped for a restart gets a successor: always with another spec, else if

@@ -19,13 +19,17 @@ fn changed(mut spec: Value) -> TestEnv {
 fn with_failed_probe(policy: &str) -> TestEnv {
     let mut env = TestEnv::new(simple(policy, &["a"]));
     env.run_until_idle();
+    fail_probe(&mut env);
+    env
+}
+
+fn fail_probe(env: &mut TestEnv) {
     let failure = ProbeFailure {
         startup: false,
         message: String::new(),
     };
     let id = env.running("a").unwrap();
     env.pod.probe_failures.insert(id, failure);
-    env
 }
 
 fn reason_of(env: &TestEnv) -> Option<String> {
@@ -91,4 +95,25 @@ fn the_exit_counts_if_the_successor_cannot_be_started() {
     env.run_until_idle();
     assert_eq!(env.running_names(), [""; 0]);
     assert!(env.pod.checkpoint.termination.is_some(), "the pod is over");
+}
+
+#[test]
+fn a_stop_that_back_off_follows_is_an_exit_as_any_other() {
+    for (policy, restarts) in [("OnFailure", false), ("Always", true)] {
+        let mut env = with_failed_probe(policy);
+        for _ in 0..2 {
+            env.run_until_idle();
+            env.advance_clock(1);
+            fail_probe(&mut env);
+        }
+        assert_eq!(reason_of(&env), Some(reason::REPLACEMENT.to_owned()));
+        // It ends with success before the stop has returned.
+        let stop = env.start_steps().remove(0);
+        env.exit_container("a", 0);
+        env.fail(&stop, StepFailure::default());
+        env.run_until_idle();
+        let waits = reason_of(&env) == Some(reason::CRASH_LOOP_BACK_OFF.to_owned());
+        assert_eq!(waits, restarts, "{policy}");
+        assert_eq!(env.pod.checkpoint.termination.is_none(), restarts);
+    }
 }
