@@ -247,6 +247,8 @@ async fn serve<S>(
     let http = builder.serve_connection_with_upgrades(TokioIo::new(stream), service);
     tokio::pin!(http);
     let closing = tokio::select! {
+        // A request that came in time is answered, even if this process reads it late.
+        biased;
         // A client that disconnects is no error of ours.
         _ = http.as_mut() => return,
         () = admitted.0.displaced() => return,

@@ -292,6 +292,36 @@ async fn connections_end_when_their_clients_do_nothing() {
     LocalSet::new().run_until(test).await;
 }
 
+/// The process may have been stopped for longer than its clients may take.
+#[tokio::test]
+async fn a_request_that_came_in_time_is_answered_late() {
+    let limits = ServerLimits::default();
+    let first_request = Duration::from_millis(200);
+    let limits = ServerLimits {
+        timeouts: ConnectionTimeouts {
+            first_request,
+            ..limits.timeouts
+        },
+        ..limits
+    };
+    let test = async {
+        let server = TestServer::start(limits).await;
+        let mut answered = 0;
+        while answered < 8 {
+            let begun = std::time::Instant::now();
+            let mut client = server.send(&request("/healthz")).await;
+            if begun.elapsed() > first_request / 2 {
+                // This machine is too busy: it may have come too late.
+                continue;
+            }
+            std::thread::sleep(first_request);
+            until(&mut client, "ok").await;
+            answered += 1;
+        }
+    };
+    LocalSet::new().run_until(test).await;
+}
+
 #[tokio::test]
 async fn handshakes_use_the_configured_versions_and_suites() {
     use rustls::version::{TLS12, TLS13};
