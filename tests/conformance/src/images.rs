@@ -10,7 +10,7 @@ use crate::suite::SuitePrograms;
 
 /// The registry of the images that the suite's authors make. Others, such as one that needs a password,
 /// must stay out of reach.
-const REGISTRY: &str = "registry.k8s.io/e2e-test-images/";
+pub(crate) const REGISTRY: &str = "registry.k8s.io";
 
 /// Specs of nodes ask busybox's `nmeter` for the time of day in milliseconds (`-d0 %3t`), and for nothing
 /// else.
@@ -24,14 +24,21 @@ const VERSION_LABEL: &str = "org.opencontainers.image.ref.name";
 
 const PAUSE: &str = "registry.k8s.io/pause:";
 
+/// An image, not imported yet.
+#[derive(Debug)]
+pub(crate) struct SuiteImage {
+    pub(crate) reference: String,
+    pub(crate) archive: PathBuf,
+}
+
 /// Makes the images that the specs need of busybox, the suite's own programs, and a few of this machine.
-/// Returns archives in `dir`.
+/// Their archives are in `dir`.
 ///
 /// # Errors
 /// Fails if a program cannot be read or an archive cannot be written.
-pub(crate) fn write(dir: &Path, suite: &SuitePrograms) -> Result<Vec<PathBuf>, HarnessError> {
+pub(crate) fn write(dir: &Path, suite: &SuitePrograms) -> Result<Vec<SuiteImage>, HarnessError> {
     let list = suite.images()?;
-    let of_suite = |name: &str| named(&list, &format!("{REGISTRY}{name}:"));
+    let of_suite = |name: &str| named(&list, &format!("{REGISTRY}/e2e-test-images/{name}:"));
     let env = json!(["PATH=/usr/local/bin:/usr/bin:/bin"]);
     let shell = json!({ "Env": env, "Cmd": ["sh"] });
     let other_user = json!({ "Env": env, "Cmd": ["sh"], "User": "1234" });
@@ -48,20 +55,17 @@ pub(crate) fn write(dir: &Path, suite: &SuitePrograms) -> Result<Vec<PathBuf>, H
         (of_suite("nginx"), pause.clone(), pause_files(suite)?),
         (named(&list, PAUSE), pause, pause_files(suite)?),
     ];
-    let mut archives = Vec::new();
+    let mut images = Vec::new();
     for (references, mut config, files) in wanted {
         for reference in references {
             // An image of its own for each version: the runtime names an image by any of its tags.
             config["Labels"] = json!({ VERSION_LABEL: reference });
-            archives.push(image::write_with(
-                dir,
-                &[reference],
-                &config,
-                files.clone(),
-            )?);
+            let archive = image::write_with(dir, &[reference], &config, files.clone())?;
+            let reference = reference.to_owned();
+            images.push(SuiteImage { reference, archive });
         }
     }
-    Ok(archives)
+    Ok(images)
 }
 
 /// The references of an image in all versions.

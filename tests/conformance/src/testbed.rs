@@ -3,8 +3,9 @@ use std::path::{Path, PathBuf};
 
 use polylet_harness::cluster::Component;
 use polylet_harness::error::{file, report};
-use polylet_harness::{Cluster, ClusterOptions, Flavour, HarnessError, Node};
+use polylet_harness::{Cluster, ClusterOptions, Flavour, HarnessError, Node, Registry};
 
+use crate::images::SuiteImage;
 use crate::node_suite::NodeSuite;
 use crate::suite::SuitePrograms;
 use crate::unit::{UnitReply, UnitRequest, unit_line};
@@ -17,6 +18,8 @@ pub(crate) struct Testbed {
     /// Declared before the node, so that it is dropped first.
     kubelet: Option<Component>,
     pub(crate) node_suite: Option<NodeSuite>,
+    /// For specs that pull images always.
+    registry: Registry,
     pub(crate) node: Node,
     pub(crate) cluster: Cluster,
 }
@@ -39,8 +42,10 @@ impl Testbed {
         options.flavour = Flavour::V2;
         options.standard_paths = suite.kind == SuiteKind::Node;
         let node = Node::prepare(options, say).await?;
-        for archive in images::write(node.scratch(), suite)? {
+        let registry = Registry::start(&node.containerd, images::REGISTRY, false).await?;
+        for SuiteImage { reference, archive } in images::write(node.scratch(), suite)? {
             node.containerd.import(&archive)?;
+            registry.push_archive(&node.containerd, &reference, &archive)?;
             file("remove", &archive, fs::remove_file(&archive))?;
         }
         let node_suite = match suite.kind {
@@ -51,6 +56,7 @@ impl Testbed {
             agent,
             kubelet: None,
             node_suite,
+            registry,
             node,
             cluster,
         };
@@ -149,7 +155,7 @@ impl Testbed {
     /// # Errors
     /// [`HarnessError::Leftover`] if something could not be removed.
     pub(crate) fn remove(self) -> Result<(), HarnessError> {
-        drop(self.kubelet);
+        drop((self.kubelet, self.registry));
         self.node.remove()?;
         self.cluster.remove()
     }

@@ -10,6 +10,9 @@ use crate::cri::Cri;
 use crate::scratch::{self, ScratchInfo};
 use crate::{cgroup, network, procs, wait};
 
+/// Where a kubelet links to the logs of containers.
+pub(crate) const STANDARD_LINKS: &str = "/var/log/containers";
+
 /// Removes everything of the run in `dir`: in order while its containerd responds, then the rest by
 /// force. Returns what could not be removed; empty on success.
 ///
@@ -159,11 +162,7 @@ fn end_containerd(dir: &Path) {
 /// Shim sockets, loopback network records and the kubelet's log links are outside the scratch
 /// directory.
 pub(crate) fn remove_records(dir: &Path) {
-    for entry in fs::read_dir("/var/log/containers")
-        .into_iter()
-        .flatten()
-        .flatten()
-    {
+    for entry in fs::read_dir(STANDARD_LINKS).into_iter().flatten().flatten() {
         if fs::read_link(entry.path()).is_ok_and(|target| target.starts_with(dir)) {
             let _ = fs::remove_file(entry.path());
         }

@@ -181,6 +181,25 @@ impl Registry {
         Ok(digest)
     }
 
+    /// Pushes the image of an archive, whose reference names this registry.
+    ///
+    /// # Errors
+    /// Fails if the image cannot be imported or pushed.
+    pub fn push_archive(
+        &self,
+        containerd: &Containerd,
+        reference: &str,
+        archive: &Path,
+    ) -> Result<(), HarnessError> {
+        let path = reference.trim_start_matches(&self.name);
+        let remote = format!("127.0.0.1:{}{path}", self.port);
+        let ctr = |words: &[&str]| containerd.ctr_in(NAMESPACE, words);
+        ctr(&["images", "import", &archive.display().to_string()])?;
+        ctr(&["images", "push", "--plain-http", &remote, reference])?;
+        ctr(&["images", "rm", "--sync", reference])?;
+        Ok(())
+    }
+
     /// The full reference of an image in this registry.
     pub fn image(&self, path: &str) -> String {
         format!("{}/{path}", self.name)

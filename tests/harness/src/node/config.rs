@@ -5,6 +5,7 @@ use serde_json::{Map, Value, json};
 
 use super::NodeOptions;
 use crate::cgroup::TestCgroupDriver;
+use crate::cleanup;
 use crate::error::{HarnessError, file};
 use crate::scratch::Scratch;
 
@@ -28,9 +29,15 @@ pub struct NodeDirs {
 }
 
 impl NodeDirs {
-    pub(crate) fn create(scratch: &Scratch) -> Result<Self, HarnessError> {
+    /// Below the scratch directory but for the links to logs of a machine's only node, which clean-up
+    /// removes, too.
+    pub(crate) fn create(scratch: &Scratch, is_standard: bool) -> Result<Self, HarnessError> {
         let run = scratch.sub("run")?;
         in_memory(&run)?;
+        let links = match is_standard {
+            true => PathBuf::from(cleanup::STANDARD_LINKS),
+            false => scratch.sub("links")?,
+        };
         Ok(Self {
             manifests: scratch.sub("manifests")?,
             staging: scratch.sub("aside")?,
@@ -38,7 +45,7 @@ impl NodeDirs {
             state: scratch.sub("kept")?,
             root: scratch.sub("kubelet")?,
             logs: scratch.sub("pods")?,
-            links: scratch.sub("links")?,
+            links,
         })
     }
 }
@@ -48,7 +55,7 @@ impl NodeDirs {
 /// # Errors
 /// Fails if it cannot be mounted.
 pub fn shared_mount(dir: &Path) -> Result<(), HarnessError> {
-    if crate::cleanup::mounts_below(dir).iter().any(|at| at == dir) {
+    if cleanup::mounts_below(dir).iter().any(|at| at == dir) {
         return Ok(());
     }
     let bound = rustix::mount::mount_bind(dir, dir);

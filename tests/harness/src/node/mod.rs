@@ -74,7 +74,7 @@ impl Node {
         } else {
             (machine::free_port()?, machine::free_port()?)
         };
-        let dirs = NodeDirs::create(&scratch)?;
+        let dirs = NodeDirs::create(&scratch, options.standard_paths)?;
         if let Some(size) = options.state_disk {
             config::small_disk(&dirs.state, size)?;
         }
