@@ -19,6 +19,7 @@ const STANDARD: &[&str] = &[
     standard::HTTP_RESPONSE_STATUS_CODE,
     standard::K8S_CONTAINER_NAME,
     standard::K8S_NAMESPACE_NAME,
+    standard::K8S_NODE_NAME,
     standard::K8S_POD_NAME,
     standard::K8S_POD_STATUS_PHASE,
     standard::K8S_POD_UID,
