@@ -5,7 +5,7 @@ use polylet_model::ContainerKind;
 use super::{PodEvent, field_path};
 use crate::core::plan::{Plan, SyncPhase};
 use crate::core::pod_spec::PodSpecView;
-use crate::core::pod_worker::{restart, restart_all_containers};
+use crate::core::pod_worker::{replacement, restart, restart_all_containers};
 use crate::core::resize;
 use crate::core::runtime_state::{ContainerRecord, ContainerState};
 use crate::core::view::{PostStartState, View};
@@ -95,7 +95,7 @@ fn keeps_running(view: &View<'_>, pod: &PodSpecView) -> bool {
             Some(newest) if newest.may_run() => {
                 !view.pod.probe_failures.contains_key(&newest.id) || restart::after_kill(pod, spec)
             }
-            _ => restart::should_restart(view, pod, spec, newest),
+            _ => replacement::should_restart(view, pod, spec, newest),
         }
     })
 }

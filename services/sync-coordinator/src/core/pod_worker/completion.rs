@@ -6,7 +6,7 @@ use polylet_model::constants::{phase, reason};
 use crate::core::checkpoint::PodTermination;
 use crate::core::plan::Plan;
 use crate::core::pod_spec::PodSpecView;
-use crate::core::pod_worker::restart;
+use crate::core::pod_worker::replacement;
 use crate::core::runtime_state::{ContainerState, SandboxRecord};
 use crate::core::view::View;
 
@@ -66,7 +66,7 @@ pub fn check_completion(
             .newest_container_in(&container.name, &sandbox.id)
             .or_else(|| observed.newest_container(&container.name))?;
         if newest.state != ContainerState::Exited
-            || restart::should_restart(view, spec, container, Some(newest))
+            || replacement::should_restart(view, spec, container, Some(newest))
         {
             return None;
         }

@@ -74,7 +74,7 @@ pub fn sync_container(
                 let older = view.observed().newest_container(&spec.name);
                 older.filter(|o| o.succeeded() && spec.kind == ContainerKind::Regular)
             });
-            if restart::should_restart(view, pod, spec, last) {
+            if replacement::should_restart(view, pod, spec, last) {
                 start(view, pod, sandbox, spec, plan, order);
                 if spec.post_start.is_some() {
                     // Published with the start, so that the container is not Ready before the hook.

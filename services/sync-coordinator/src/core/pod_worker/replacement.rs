@@ -1,6 +1,7 @@
-//! Containers that are stopped to be replaced: upstream starts their successor in the same synchronization,
-//! whatever their exit code, and publishes no status in between.
+//! Whether a container gets a successor. One that is stopped to be replaced gets it whatever its exit code: upstream
+//! starts it in the same synchronization, and publishes no status in between.
 
+use polylet_model::ContainerKind;
 use polylet_model::constants::reason;
 
 use super::kill_container::KillOptions;
@@ -10,6 +11,36 @@ use crate::core::pod_spec::{ContainerSpecView, PodSpecView};
 use crate::core::runtime_state::{ContainerRecord, ContainerState};
 use crate::core::step::StepKey;
 use crate::core::view::View;
+
+/// Whether a container that is not running is to be started.
+pub fn should_restart(
+    view: &View<'_>,
+    pod: &PodSpecView,
+    spec: &ContainerSpecView,
+    container: Option<&ContainerRecord>,
+) -> bool {
+    let Some(container) = container else {
+        return true;
+    };
+    match container.state {
+        ContainerState::Running => false,
+        ContainerState::Created => true,
+        ContainerState::Unknown => spec.kind != ContainerKind::Ephemeral,
+        ContainerState::Exited if container.aborted => true,
+        ContainerState::Exited if is_pending(view, spec, container) => {
+            has_successor(pod, spec, container)
+        }
+        // The OOM killer ended one of its processes, and the container exited with zero.
+        ContainerState::Exited
+            if spec.kind == ContainerKind::Init
+                && container.exit_code == 0
+                && container.reason == "OOMKilled" =>
+        {
+            restart::after_exit(pod, spec, restart::EXIT_CODE_KILLED)
+        }
+        ContainerState::Exited => restart::after_exit(pod, spec, container.exit_code),
+    }
+}
 
 /// Publishes that a container is stopped to be replaced, if it is.
 pub fn report_stop(

@@ -1,17 +1,15 @@
-//! Whether an exited container is restarted, and when: restart policy and crash-loop back-off.
+//! What the restart policy says of an exit, and when a container starts again: crash-loop back-off.
 
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
-use polylet_model::ContainerKind;
 use polylet_model::constants::reason;
 use polylet_model::restart::{self, ContainerExit, CrashLoopBackOff, RestartDecision};
 
-use super::replacement;
 use crate::core::plan::Plan;
 use crate::core::pod_spec::{ContainerSpecView, PodSpecView};
 use crate::core::resize;
-use crate::core::runtime_state::{ContainerRecord, ContainerState};
+use crate::core::runtime_state::ContainerState;
 use crate::core::view::View;
 
 /// The runtime reads the same clock a moment earlier or later.
@@ -19,36 +17,6 @@ const CLOCK_TOLERANCE: SignedDuration = SignedDuration::from_secs(1);
 
 /// Exit code of a container that was killed with SIGKILL.
 pub(super) const EXIT_CODE_KILLED: i32 = 137;
-
-/// Whether a container that is not running is to be started.
-pub fn should_restart(
-    view: &View<'_>,
-    pod: &PodSpecView,
-    spec: &ContainerSpecView,
-    container: Option<&ContainerRecord>,
-) -> bool {
-    let Some(container) = container else {
-        return true;
-    };
-    match container.state {
-        ContainerState::Running => false,
-        ContainerState::Created => true,
-        ContainerState::Unknown => spec.kind != ContainerKind::Ephemeral,
-        ContainerState::Exited if container.aborted => true,
-        ContainerState::Exited if replacement::is_pending(view, spec, container) => {
-            replacement::has_successor(pod, spec, container)
-        }
-        // The OOM killer ended one of its processes, and the container exited with zero.
-        ContainerState::Exited
-            if spec.kind == ContainerKind::Init
-                && container.exit_code == 0
-                && container.reason == "OOMKilled" =>
-        {
-            after_exit(pod, spec, EXIT_CODE_KILLED)
-        }
-        ContainerState::Exited => after_exit(pod, spec, container.exit_code),
-    }
-}
 
 /// Whether an exited container was stopped to be replaced. The exit may be reported before the stop
 /// call returns.

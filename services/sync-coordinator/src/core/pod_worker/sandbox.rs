@@ -8,7 +8,7 @@ use super::kill_container::KillOptions;
 use super::kill_pod::kill_pod;
 use crate::core::plan::{NETWORK_NOT_READY, Plan};
 use crate::core::pod_spec::PodSpecView;
-use crate::core::pod_worker::{images, restart, volumes};
+use crate::core::pod_worker::{images, replacement, restart, volumes};
 use crate::core::runtime_state::{ContainerState, SandboxRecord};
 use crate::core::step::{Step, StepKey};
 use crate::core::view::View;
@@ -139,7 +139,7 @@ fn should_recreate(view: &View<'_>, spec: &PodSpecView) -> bool {
         .any(
             |container| match observed.newest_container(&container.name) {
                 Some(last) if last.succeeded() => {
-                    restart::should_restart(view, spec, container, Some(last))
+                    replacement::should_restart(view, spec, container, Some(last))
                 }
                 // Killed with its sandbox, or not successful: it has not completed.
                 _ => true,
