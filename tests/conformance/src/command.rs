@@ -1,6 +1,7 @@
 use std::path::{Path, PathBuf};
 
 use polylet_harness::HarnessError;
+use polylet_harness::cluster::CLUSTER_DOMAIN;
 use tokio::process::Command;
 
 use crate::node_suite::NodeSuite;
@@ -94,6 +95,7 @@ fn of_node(
         .arg(format!("--host={}", testbed.cluster.server()))
         .arg(format!("--bearer-token={}", node_suite.token))
         .arg(format!("--node-name={}", testbed.node.name()))
+        .arg(format!("--dns-domain={CLUSTER_DOMAIN}"))
         .arg(format!("--container-runtime-endpoint={endpoint}"))
         .arg(format!(
             "--system-spec-file={}",

@@ -72,8 +72,8 @@ pub mod reason {
     pub const POD_INITIALIZING: &str = "PodInitializing";
     /// Internal, never published: the container is starting, or its postStart hook is running.
     pub const POST_START_HOOK: &str = "PostStartHook";
-    /// Internal, never published: the container is stopped to be replaced, and counts as running until its
-    /// successor does.
+    /// Internal, never published: the container whose id is the message is stopped to be replaced, and
+    /// counts as running until its successor does.
     pub const REPLACEMENT: &str = "Replacement";
     /// Waiting: the container crashed and its next start is delayed.
     pub const CRASH_LOOP_BACK_OFF: &str = "CrashLoopBackOff";

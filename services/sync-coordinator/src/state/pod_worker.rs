@@ -6,6 +6,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use polylet_kit::CancellationToken;
 use polylet_model::Manifest;
+use polylet_model::constants::reason;
 use polylet_wire::common::v1::{Cause, PodRef};
 use polylet_wire::sync::v1::PodSync;
 
@@ -193,9 +194,13 @@ impl PodWorker {
 
     /// Stores a new plan, and whether the pod is in sync with it.
     pub(crate) fn set_plan(&mut self, plan: Plan) {
+        // A replacement in progress has steps; a completed one stays published.
         let complete = plan.steps.is_empty()
             && plan.waiting_for.is_empty()
-            && plan.waiting_containers.is_empty();
+            && plan
+                .waiting_containers
+                .iter()
+                .all(|it| it.reason == reason::REPLACEMENT);
         if plan.phase == SyncPhase::Syncing && complete && self.pod.in_flight.is_empty() {
             self.was_in_sync = true;
             if let Some(spec) = &self.pod.spec {

@@ -12,6 +12,9 @@ use crate::error::HarnessError;
 /// A bootstrap token for a node's certificate request.
 const BOOTSTRAP: (&str, &str) = ("polyle", "0123456789abcdef");
 
+/// The DNS domain of services and pods.
+pub const CLUSTER_DOMAIN: &str = "cluster.local";
+
 impl Cluster {
     /// The admin kubeconfig.
     pub fn admin(&self) -> PathBuf {
@@ -156,7 +159,7 @@ impl Cluster {
                 // No DNS server responds there; without an address the node reports an event for
                 // every pod.
                 "clusterDNS": [Ipv4Addr::from(args::DNS)],
-                "clusterDomain": "cluster.local",
+                "clusterDomain": CLUSTER_DOMAIN,
                 "authentication": {
                     "anonymous": { "enabled": false },
                     "webhook": { "enabled": true },

@@ -44,6 +44,7 @@ mod proxy;
 /// A TCP proxy that can blackhole connections to the API server.
 mod tcp_proxy;
 
+pub use access::CLUSTER_DOMAIN;
 pub use ask::{condition, is_ready, pod_path};
 pub use audit::AuditEvent;
 pub use client::{Client, ObjectWatch, Patch};

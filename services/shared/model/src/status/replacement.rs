@@ -17,14 +17,12 @@ pub(super) fn published_form<'a>(
     waiting: Option<&WaitReason>,
     container: &'a RuntimeContainer,
 ) -> Cow<'a, RuntimeContainer> {
-    let id = || state::container_id(facts, container);
-    let was_running = || {
-        previous.is_some_and(|it| state::is_running(it) && it.container_id.as_ref() == Some(&id()))
-    };
     let is_replaced = facts.worker_state == PodWorkerState::Syncing
         && container.phase == ContainerPhase::Exited
-        && waiting.is_some_and(is_replacement)
-        && was_running();
+        && waiting.zip(previous).is_some_and(|(waiting, previous)| {
+            let id = state::container_id(facts, container);
+            previous.container_id == Some(id) && is_replacement(waiting, previous, container)
+        });
     if !is_replaced {
         return Cow::Borrowed(container);
     }
@@ -34,7 +32,19 @@ pub(super) fn published_form<'a>(
     })
 }
 
-/// The successor's postStart hook is part of its start.
-fn is_replacement(waiting: &WaitReason) -> bool {
-    [reason::REPLACEMENT, reason::POST_START_HOOK].contains(&waiting.reason.as_str())
+/// The exit may be reported before the reason why the container was stopped, but what was published as
+/// waiting after a failed start does not run again.
+fn is_replacement(
+    waiting: &WaitReason,
+    previous: &ContainerStatus,
+    container: &RuntimeContainer,
+) -> bool {
+    match waiting.reason.as_str() {
+        reason::REPLACEMENT => {
+            waiting.message == container.id.as_str() && !state::is_waiting(previous)
+        }
+        // The successor's postStart hook is part of its start.
+        reason::POST_START_HOOK => state::is_running(previous),
+        _ => false,
+    }
 }

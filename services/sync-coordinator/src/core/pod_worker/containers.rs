@@ -109,6 +109,7 @@ fn sync_running(
                 kill_container::kill_container(view, running, options, plan);
                 replacement::report_stop(pod, spec, running, options, plan);
             }
+            replacement::report_replaced(view, pod, spec, plan);
         }
     }
 }
@@ -164,7 +165,7 @@ fn start(
 ) {
     create_or_start(view, pod, sandbox, spec, plan, order);
     restart::report_backoff_until_created(view, pod, spec, plan);
-    replacement::report_start(view, pod, spec, plan);
+    replacement::report_replaced(view, pod, spec, plan);
 }
 
 fn create_or_start(

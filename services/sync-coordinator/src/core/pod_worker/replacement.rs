@@ -51,25 +51,37 @@ pub fn report_stop(
     plan: &mut Plan,
 ) {
     if options.restart && has_successor(pod, spec, container) {
-        plan.set_waiting(&spec.name, reason::REPLACEMENT, "", None);
+        plan.set_waiting(&spec.name, reason::REPLACEMENT, &container.id, None);
     }
 }
 
-/// Publishes that a container was stopped to be replaced, until its successor runs.
-pub fn report_start(view: &View<'_>, pod: &PodSpecView, spec: &ContainerSpecView, plan: &mut Plan) {
+/// Publishes that a container was stopped to be replaced: until its successor runs, and beyond that, as
+/// those who publish its status may hear of the successor later.
+pub fn report_replaced(
+    view: &View<'_>,
+    pod: &PodSpecView,
+    spec: &ContainerSpecView,
+    plan: &mut Plan,
+) {
     let records = view.observed().containers.iter();
     let of_name = records.filter(|record| record.name == spec.name);
-    let has_run = |record: &&ContainerRecord| record.state != ContainerState::Created;
-    let newest = of_name.clone().max_by_key(|record| record.attempt);
-    // The hook of a successor that is being started is the reason then, and lasts longer.
-    let is_hook_next = spec.post_start.is_some() && !newest.as_ref().is_some_and(has_run);
-    let last = of_name.filter(has_run).max_by_key(|record| record.attempt);
-    if let Some(last) = last.filter(|_| !is_hook_next)
-        && last.state == ContainerState::Exited
-        && is_pending(view, spec, last)
-        && has_successor(pod, spec, last)
-    {
-        plan.set_waiting(&spec.name, reason::REPLACEMENT, "", None);
+    let Some(newest) = of_name.clone().max_by_key(|record| record.attempt) else {
+        return;
+    };
+    if newest.state == ContainerState::Created && spec.post_start.is_some() {
+        // Its hook is the reason then.
+        return;
+    }
+    let exited = of_name.filter(|record| record.state == ContainerState::Exited);
+    let Some(last) = exited.max_by_key(|record| record.attempt) else {
+        return;
+    };
+    let is_replaced = match newest.state {
+        ContainerState::Running => restart::was_killed_for_restart(view, &last.id),
+        _ => is_pending(view, spec, last) && has_successor(pod, spec, last),
+    };
+    if is_replaced {
+        plan.set_waiting(&spec.name, reason::REPLACEMENT, &last.id, None);
     }
 }
 

@@ -9,6 +9,15 @@ fn pod(policy: &str) -> Fixture {
     )
 }
 
+/// With a reason that names the first container.
+fn waiting(fixture: Fixture, reason: &str) -> Fixture {
+    let mut fixture = fixture.waiting("a", reason);
+    for waiting in &mut fixture.waiting {
+        waiting.message = "a0".to_owned();
+    }
+    fixture
+}
+
 /// A ready pod whose container exits while it is stopped to be replaced.
 fn replaced(policy: &str, reason: &str) -> (Fixture, PodStatus) {
     let mut fixture = pod(policy).sandbox().with(running("a", 0)).probe_result(
@@ -19,7 +28,7 @@ fn replaced(policy: &str, reason: &str) -> (Fixture, PodStatus) {
     );
     let before = fixture.publish();
     fixture.containers = vec![exited("a", 0, 0)];
-    (fixture.waiting("a", reason), before)
+    (waiting(fixture, reason), before)
 }
 
 #[test]
@@ -78,10 +87,27 @@ fn an_exit_counts_without_a_successor() {
     fixture.waiting[0].reason = reason::REPLACEMENT.to_owned();
     fixture.worker_state = PodWorkerState::Terminating;
     assert!(state_of(&fixture.status(), "a")["terminated"].is_object());
-    // One that was seen as exited before does not run again.
+    // After a failed start it was published as waiting.
+    let (mut fixture, _) = replaced("Always", reason::ERR_IMAGE_PULL);
     fixture.worker_state = PodWorkerState::Syncing;
+    let published = fixture.publish();
+    assert!(state_of(&published, "a")["waiting"].is_object());
     fixture.waiting.clear();
+    let fixture = waiting(fixture, reason::REPLACEMENT);
+    assert!(state_of(&fixture.status(), "a")["terminated"].is_object());
+}
+
+#[test]
+fn the_reports_of_the_exit_and_of_its_reason_have_no_order() {
+    let (mut fixture, before) = replaced("Never", reason::REPLACEMENT);
+    let reasons = std::mem::take(&mut fixture.waiting);
+    assert!(state_of(&fixture.publish(), "a")["terminated"].is_object());
+    fixture.waiting = reasons;
+    let after = fixture.publish();
+    assert_eq!(state_of(&after, "a"), state_of(&before, "a"));
+    // An exit of the successor is its own.
+    fixture = fixture.with(running("a", 1));
     fixture.publish();
-    let fixture = fixture.waiting("a", reason::REPLACEMENT);
+    fixture.containers[0] = exited("a", 1, 0);
     assert!(state_of(&fixture.status(), "a")["terminated"].is_object());
 }

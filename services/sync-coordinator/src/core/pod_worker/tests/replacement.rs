@@ -58,9 +58,21 @@ fn a_stop_for_a_replacement_is_published_until_the_successor_runs() {
             matches!(step, Step::CreateContainer { .. })
         });
         assert_eq!(reason_of(&env), published, "{policy}: with the start");
+        let replaced = env.plan().waiting_containers.remove(0).message;
         env.run_until_idle();
-        assert_eq!(reason_of(&env), None, "{policy}");
         assert_eq!(env.running_names(), ["a"]);
+        // Whoever publishes the status may hear of the successor later than of this plan.
+        let after = env.plan().waiting_containers.remove(0);
+        assert_eq!(
+            (after.reason, after.message),
+            (reason::REPLACEMENT.to_owned(), replaced)
+        );
+        env.exit_container("a", 1);
+        assert_ne!(
+            reason_of(&env).as_deref(),
+            Some(reason::REPLACEMENT),
+            "{policy}: its own exit"
+        );
     }
 }
 
