@@ -19,7 +19,8 @@ pub(crate) struct PodWatch {
 impl PodWatch {
     /// Begins with the pods as they are, all of them Ready.
     pub(crate) async fn start(cluster: &Cluster, before: BTreeMap<String, String>) -> Self {
-        let path = "/api/v1/namespaces/default/pods";
+        // Without a limit of its own the API server ends a watch after half an hour to an hour.
+        let path = "/api/v1/namespaces/default/pods?timeoutSeconds=86400";
         let mut watch = ok(cluster.client().watch(path).await);
         let disturbances: Arc<Mutex<Vec<String>>> = Arc::default();
         let (known, found) = (before.clone(), Arc::clone(&disturbances));
@@ -44,7 +45,7 @@ impl PodWatch {
     pub(crate) async fn assert_undisturbed(self, node: &SystemdNode, when: &str) {
         let mut after = node.identities().await;
         after.retain(|name, _| self.before.contains_key(name));
-        assert!(!self.task.is_finished(), "{when}: the watch of pods ended");
+        let is_watched = !self.task.is_finished();
         self.task.abort();
         let disturbances = std::mem::take(
             &mut *self
@@ -57,6 +58,7 @@ impl PodWatch {
         }
         assert!(disturbances.is_empty(), "{when}: {disturbances:#?}");
         assert_eq!(after, self.before, "{when}");
+        assert!(is_watched, "{when}: the watch of pods ended");
     }
 }
 
