@@ -16,10 +16,10 @@ pub struct Trace {
 }
 
 impl Trace {
-    /// The span without a parent; the first one if there are several.
+    /// The span without a parent: of several the derived one, or else the first.
     pub fn root(&self) -> Option<&SpanRecord> {
         let roots = self.spans.iter().filter(|span| span.parent.is_none());
-        roots.min_by_key(|span| (span.start, span.span))
+        roots.min_by_key(|span| (!span.is_derived_root(), span.start, span.span))
     }
 
     /// The spans with the indices of their parents and causes; times in nanoseconds.

@@ -178,6 +178,18 @@ fn chrome_has_nested_slices_and_flows() {
     assert_eq!(check_chrome(&[]), (0, 0));
 }
 
+#[test]
+fn of_several_roots_the_derived_one_is_that_of_the_stacks() {
+    let derived = span(7, 0, ("a", "pod.start"), 25, 25);
+    let other = span(1, 0, ("a", "sync.x"), 25, 80);
+    let trace = Trace {
+        id: derived.trace,
+        spans: vec![other, derived],
+    };
+    assert!(trace.root().unwrap().is_derived_root());
+    assert_eq!(check_folded(&trace), 0);
+}
+
 fn check_folded(trace: &Trace) -> i64 {
     let text = text(|to| folded::write(std::slice::from_ref(trace), to));
     let mut sum = 0;
