@@ -82,8 +82,15 @@ async fn logs(node: &Node) {
 }
 
 async fn traces(node: &Node) {
-    let text = expect_success(node, &["trace", "web-node"]).await;
-    assert!(text.contains("cri."), "{text}");
+    // The spans of each service come within a second after their ends.
+    let poll = || async {
+        let text = expect_success(node, &["trace", "web-node"]).await;
+        match text.contains("cri.") {
+            true => Poll::Ready(()),
+            false => Poll::Pending(text),
+        }
+    };
+    ok(until("the runtime's calls in the trace", poll).await);
     let none = run_cli(node, &["trace", "no-such-pod"]).await;
     assert!(both(&none).contains("trace not found"), "{}", both(&none));
 }

@@ -20,6 +20,9 @@ use crate::traces::{convert, summary_convert};
 /// How long the next of many traces may take.
 const NEXT_TIMEOUT: Duration = Duration::from_secs(60);
 
+/// How long after their ends spans are at the supervisor: services collect them for a second.
+const SPANS_ARRIVE_WITHIN: Duration = Duration::from_millis(1_500);
+
 /// Where traces come from.
 pub(in crate::show) enum TraceInput<'a> {
     /// This node's supervisor.
@@ -233,10 +236,19 @@ impl<'a> TraceInput<'a> {
             }
         };
         let mut supervisor = supervisor(config)?;
-        let get = supervisor.get_trace(wire::GetTraceRequest {
-            query: query.to_owned(),
-        });
-        let found = client::call("supervisor", get).await?;
+        let mut get = async || {
+            let request = wire::GetTraceRequest {
+                query: query.to_owned(),
+            };
+            client::call("supervisor", supervisor.get_trace(request)).await
+        };
+        let found = match get().await {
+            Err(ClientError::NotFound(_)) => {
+                tokio::time::sleep(SPANS_ARRIVE_WITHIN).await;
+                get().await?
+            }
+            found => found?,
+        };
         let id = parse_trace_id(&found.trace_id).unwrap_or_default();
         Ok((convert::trace_from_wire(id, found.spans), found.dropped))
     }
