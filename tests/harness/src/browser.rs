@@ -1,6 +1,7 @@
 //! Pages as a person sees them: opened by a headless Chromium, which tells what became of them.
 
 use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -101,7 +102,7 @@ impl Browser {
         Ok(Page {
             document: String::from_utf8_lossy(&output.stdout).into_owned(),
             console: console(&String::from_utf8_lossy(&output.stderr)),
-            requests: requests(&file("read", &log, fs::read(&log))?),
+            requests: file("read", &log, fs::read(&log).and_then(|log| requests(&log)))?,
         })
     }
 }
@@ -143,9 +144,10 @@ fn console(log: &str) -> Vec<String> {
 }
 
 /// The addresses that a page of a file asked for, by the browser's log of the network.
-fn requests(log: &[u8]) -> Vec<String> {
-    let log: Value = serde_json::from_slice(log).unwrap_or_default();
-    let events = log["events"].as_array().map_or(&[][..], Vec::as_slice);
+fn requests(log: &[u8]) -> io::Result<Vec<String>> {
+    let log: Value = serde_json::from_slice(log)?;
+    let events = log["events"].as_array();
+    let events = events.ok_or_else(|| io::Error::other("a log without events"))?;
     let of_page = |params: &Value| {
         let key = params["network_isolation_key"].as_str();
         key.is_some_and(|key| key.starts_with("file:"))
@@ -154,7 +156,7 @@ fn requests(log: &[u8]) -> Vec<String> {
     let urls = params
         .filter(|params| of_page(params))
         .filter_map(|params| params["url"].as_str());
-    urls.map(str::to_owned).collect()
+    Ok(urls.map(str::to_owned).collect())
 }
 
 #[cfg(test)]
@@ -162,17 +164,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_page_s_own_requests_are_told_from_the_browser_s() {
+    fn requests_of_the_page_exclude_those_of_the_browser() {
         let log = r#"{"events": [
             {"params": {"url": "http://a/", "network_isolation_key": "null null"}},
             {"params": {"url": "http://b/", "network_isolation_key": "file:// [internally: file://] file://"}},
             {"params": {"url": "http://c/"}}, {}
         ]}"#;
-        assert_eq!(requests(log.as_bytes()), ["http://b/"]);
+        assert_eq!(requests(log.as_bytes()).unwrap(), ["http://b/"]);
+        // Cut off, or of another version: nothing is known.
+        assert!(requests(br#"{"events": ["#).is_err());
+        assert!(requests(b"{}").is_err());
     }
 
     #[test]
-    fn the_console_is_told_from_the_rest_of_the_log() {
+    fn console_messages_are_selected_from_the_log() {
         let line =
             r#"[1:2:1125/220329.168600:INFO:CONSOLE:1] "hello", source: file:///page.html (1)"#;
         let log = format!("[1:2:1125/1.2:WARNING:idle_linux.cc:111] none\n{line}\n");

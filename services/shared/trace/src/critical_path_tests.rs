@@ -102,7 +102,7 @@ fn calls_are_descended_into_and_returned_from() {
 }
 
 #[test]
-fn a_call_whose_effect_was_seen_before_it_returned_is_on_the_path() {
+fn a_call_that_overlaps_the_next_step_is_on_the_path() {
     // A container is stopped: its end is seen and its sandbox stopped before the call returns.
     let nodes = [
         node(0, 100, None),

@@ -249,12 +249,18 @@ mod tests {
     use opentelemetry::trace::{Tracer, TracerProvider};
     use opentelemetry_sdk::trace::SdkTracerProvider;
 
-    #[test]
-    fn the_queue_is_bounded_and_counts_what_it_drops() {
+    /// A queue with the provider that fills it.
+    fn queue_of_provider() -> (Arc<SpanQueue>, SdkTracerProvider) {
         let queue = Arc::new(SpanQueue::default());
         let provider = SdkTracerProvider::builder()
             .with_span_processor(QueueProcessor::new(queue.clone()))
             .build();
+        (queue, provider)
+    }
+
+    #[test]
+    fn the_queue_is_bounded_and_counts_what_it_drops() {
+        let (queue, provider) = queue_of_provider();
         let tracer = provider.tracer("test");
         for _ in 0..MAX_QUEUED + 3 {
             drop(tracer.start("x"));
@@ -266,10 +272,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_flush_ends_the_wait_for_further_spans() {
-        let queue = Arc::new(SpanQueue::default());
-        let provider = SdkTracerProvider::builder()
-            .with_span_processor(QueueProcessor::new(queue.clone()))
-            .build();
+        let (queue, provider) = queue_of_provider();
         drop(provider.tracer("test").start("x"));
         let begun = Instant::now();
         let batch = async {
@@ -286,10 +289,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_full_batch_waits_for_no_further_spans() {
-        let queue = Arc::new(SpanQueue::default());
-        let provider = SdkTracerProvider::builder()
-            .with_span_processor(QueueProcessor::new(queue.clone()))
-            .build();
+        let (queue, provider) = queue_of_provider();
         let tracer = provider.tracer("test");
         let begun = Instant::now();
         let batch = async {
