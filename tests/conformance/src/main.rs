@@ -54,6 +54,9 @@ struct ConformanceArgs {
     /// Specs of the cluster suite at a time; serial ones follow alone.
     #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..))]
     procs: u32,
+    /// Builds the suite's programs and runs nothing.
+    #[arg(long)]
+    build_only: bool,
     /// Directory of Polylet's programs; a build of this tree if not set.
     #[arg(long, value_name = "DIR")]
     bin_dir: Option<PathBuf>,
@@ -145,6 +148,9 @@ async fn all(args: &ConformanceArgs) -> Result<bool, HarnessError> {
     let missing = [packages::missing(), packages::missing_for_suites()].concat();
     packages::install(&missing, &say)?;
     let suite = SuitePrograms::ready(args.suite, &say).await?;
+    if args.build_only {
+        return Ok(true);
+    }
     let bin_dir = match &args.bin_dir {
         Some(bin_dir) => bin_dir.clone(),
         None => build::programs(build::Profile::Demo, &|_| ()).await?,

@@ -90,7 +90,10 @@ impl SuiteResults {
             }
         }
         let passed = self.specs.values().filter(|spec| spec.has_passed()).count();
-        let _ = write!(text, "{passed} of {} passed", self.specs.len());
+        let failed = self.specs.len() - passed;
+        // As test programs of cargo end, for those who add up.
+        let word = if failed == 0 { "ok" } else { "FAILED" };
+        let _ = write!(text, "test result: {word}. {passed} passed; {failed} failed");
         text
     }
 
@@ -166,7 +169,8 @@ mod tests {
         let expected = "              seconds  kubelet  spec\n\
                         passed            3.0      5.0  a\n\
                         failed 1/3        1.0           b\n                                 failed: x\n\
-                        not run           0.0           c\n1 of 3 passed";
+                        not run           0.0           c\n\
+                        test result: FAILED. 1 passed; 2 failed";
         assert_eq!(results.table(&baseline), expected);
     }
 

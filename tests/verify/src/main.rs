@@ -10,6 +10,8 @@ use polylet_harness::error::report;
 mod background;
 /// Execution of cargo and test programs.
 mod command;
+/// Kubernetes' own tests.
+mod conformance;
 /// Tests of whole nodes.
 mod node_suites;
 /// Results of test programs, parsed from their output.
@@ -60,6 +62,8 @@ enum Suite {
     Fuzz,
     /// Whole nodes on real container runtimes.
     E2e,
+    /// A part of Kubernetes' own end-to-end suite; the whole is `cargo conformance`.
+    Conformance,
     /// Each service killed at each of its side effects. Only when asked for: it takes most of an hour, and
     /// programs of its own.
     CrashPoints,

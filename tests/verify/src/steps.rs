@@ -7,6 +7,7 @@ use polylet_harness::{HarnessError, machine, packages, scratch};
 
 use crate::background::Background;
 use crate::command::{self, Program, cargo, compiling};
+use crate::conformance::Conformance;
 use crate::node_suites;
 use crate::results::{Counts, Summary, title};
 use crate::{Suite, VerifyArgs};
@@ -31,13 +32,17 @@ pub(crate) async fn all(args: &VerifyArgs) -> Result<Summary, HarnessError> {
         Suite::CrashPoints,
         Suite::Compatibility,
     ];
-    prepare(needs_nodes.into_iter().any(wanted)).await?;
+    let needs_nodes = needs_nodes.into_iter().any(wanted);
+    prepare(needs_nodes || wanted(Suite::Conformance)).await?;
     if wanted(Suite::Compatibility) {
         // Before anything is built.
         PreviousVersion::find(args.previous.as_deref())?;
     }
     if wanted(Suite::Fuzz) {
         install(&packages::missing_for_fuzzing())?;
+    }
+    if wanted(Suite::Conformance) {
+        install(&packages::missing_for_suites())?;
     }
     if wanted(Suite::Fmt) {
         let step = cargo(&["fmt", "--all", "--check"]);
@@ -48,10 +53,15 @@ pub(crate) async fn all(args: &VerifyArgs) -> Result<Summary, HarnessError> {
         step.args(["--all-targets", "--", "--deny", "warnings"]);
         check(&mut summary, "cargo clippy", step).await?;
     }
-    if wanted(Suite::Unit) || needs_nodes.into_iter().any(wanted) {
+    if wanted(Suite::Unit) || needs_nodes {
         tests(&mut summary, args).await?;
     } else if wanted(Suite::Fuzz) {
         fuzz()?.end(&mut summary).await?;
+    } else if wanted(Suite::Conformance)
+        && let Some(bin_dir) = node_suites::programs(&mut summary, args).await?
+        && let Some(conformance) = Conformance::prepare(&mut summary).await?
+    {
+        conformance.run(&mut summary, &bin_dir).await?;
     }
     Ok(summary)
 }
@@ -75,8 +85,12 @@ async fn tests(summary: &mut Summary, args: &VerifyArgs) -> Result<(), HarnessEr
     };
     let mut chosen = TestPrograms::new(programs);
     // Before cargo builds the fuzz targets, and keeps other builds waiting.
-    let bin_dir = match wanted(Suite::E2e) {
+    let bin_dir = match wanted(Suite::E2e) || wanted(Suite::Conformance) {
         true => node_suites::programs(summary, args).await?,
+        false => None,
+    };
+    let conformance = match wanted(Suite::Conformance) {
+        true => Conformance::prepare(summary).await?,
         false => None,
     };
     let mut background = Vec::new();
@@ -87,15 +101,18 @@ async fn tests(summary: &mut Summary, args: &VerifyArgs) -> Result<(), HarnessEr
     if wanted(Suite::Fuzz) {
         background.push(fuzz()?);
     }
-    if let Some(bin_dir) = bin_dir {
+    if let Some(bin_dir) = bin_dir.as_deref().filter(|_| wanted(Suite::E2e)) {
         let e2e = node_suites::selected(chosen.e2e, args);
         if e2e.iter().any(Program::needs_cluster) {
             node_suites::cluster_programs(summary).await?;
         }
-        node_suites::on_runtimes(summary, &e2e, &bin_dir).await?;
+        node_suites::on_runtimes(summary, &e2e, bin_dir).await?;
     }
     for work in background {
         work.end(summary).await?;
+    }
+    if let Some((conformance, bin_dir)) = conformance.zip(bin_dir) {
+        conformance.run(summary, &bin_dir).await?;
     }
     if wanted(Suite::CrashPoints) {
         node_suites::cluster_programs(summary).await?;
