@@ -9,6 +9,7 @@ pub(crate) mod node_context;
 pub(crate) mod orphan_scan;
 pub(crate) mod pod_worker;
 pub(crate) mod pod_workers;
+pub(crate) mod publication;
 pub(crate) mod reconcile_queue;
 mod report_cache;
 pub(crate) mod resource_usage;

@@ -19,7 +19,8 @@ use crate::core::{apply_result, events};
 use crate::runtime::{failure, metrics, trace};
 use crate::state::pod_worker::RefreshScope;
 use crate::state::pod_workers::PodWorkers;
-use crate::state::{name_conflicts, resource_usage};
+use crate::state::publication::PublishDecision;
+use crate::state::{name_conflicts, publication, resource_usage};
 
 impl Coordinator {
     /// Reconciles all queued pods.
@@ -58,7 +59,7 @@ impl Coordinator {
         }
         let forget = next.forget && self.is_at_rest(uid);
         let needs_refresh = next.needs_refresh;
-        self.publish(uid, next);
+        self.publish(uid, next, now);
         self.account(uid, now);
         for step in steps {
             dispatch::start_step(&*self.effects, &mut self.state, uid, step);
@@ -199,18 +200,30 @@ impl Coordinator {
         worker.is_some_and(|worker| worker.pod.in_flight.is_empty())
     }
 
-    /// Stores a plan, publishes the pod's status and sets the time of the next reconciliation.
-    fn publish(&mut self, uid: &str, next: Plan) {
+    /// Stores a plan, publishes the pod's status, if that is due, and sets the time of the next
+    /// reconciliation.
+    fn publish(&mut self, uid: &str, next: Plan, now: Timestamp) {
         let workers = &mut self.state.workers;
         let Some(worker) = workers.get_mut(uid) else {
             return;
         };
-        let wake_at = next.wake_at;
+        let mut wake_at = next.wake_at;
         worker.set_plan(next);
         if let Some(mut status) = worker.pod_sync() {
             let pulls = self.effects.image_pull_time(uid);
             status.image_pull_time = pulls.try_into().ok().filter(|_| !pulls.is_zero());
-            self.store.upsert(uid.to_owned(), status);
+            let published = self.store.get(&uid.to_owned());
+            // After the clock was set back, from now on.
+            let since = worker.unpublished_since.take();
+            let since = since.map_or(now, |since| since.min(now));
+            match publication::decide(published, &mut status, since, now) {
+                PublishDecision::Now => drop(self.store.upsert(uid.to_owned(), status)),
+                PublishDecision::At(at) => {
+                    worker.unpublished_since = Some(since);
+                    wake_at = Some(wake_at.map_or(at, |earlier| earlier.min(at)));
+                }
+                PublishDecision::Known => {}
+            }
         }
         workers.queue.set_due(uid, wake_at);
     }

@@ -40,6 +40,8 @@ pub(crate) struct PodWorker {
     pub(crate) digest_synced: String,
     /// The last plan.
     pub(crate) plan: Plan,
+    /// Since when the status differs from the published one.
+    pub(crate) unpublished_since: Option<Timestamp>,
     /// Tokens that cancel steps in flight.
     pub(crate) cancel_tokens: BTreeMap<StepKey, CancellationToken>,
     /// Tokens that end watches of objects whose absence failed a step.
@@ -95,6 +97,7 @@ impl PodWorker {
             was_in_sync: false,
             digest_synced: String::new(),
             plan: Plan::default(),
+            unpublished_since: None,
             cancel_tokens: BTreeMap::new(),
             object_watches: BTreeMap::new(),
             saved_lifecycle: PodLifecycle::default(),

@@ -83,13 +83,22 @@ pub(super) fn dirs(unified: bool, path: &str) -> Vec<PathBuf> {
         .collect()
 }
 
-/// Removes a cgroup and its children; true if it is gone.
+/// Removes a cgroup and its children; true if it is gone. Most have no children: the runtime removes those
+/// of containers.
 pub(super) fn remove_tree(dir: &Path) -> bool {
+    if remove(dir) {
+        return true;
+    }
     for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
         if entry.file_type().is_ok_and(|t| t.is_dir()) {
             remove_tree(&entry.path());
         }
     }
+    remove(dir)
+}
+
+/// Removes a cgroup without children; true if it is gone.
+fn remove(dir: &Path) -> bool {
     match fs::remove_dir(dir) {
         Ok(()) => true,
         Err(error) => error.kind() == ErrorKind::NotFound,
