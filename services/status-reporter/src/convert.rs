@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use bytes::Bytes;
 use k8s_openapi::api::core::v1::{LinuxContainerUser, PodStatus};
 use polylet_model::Manifest;
 use polylet_model::probe::ProbeKind;
@@ -20,6 +21,7 @@ use polylet_wire::{podconfig, time};
 use crate::core::facts::{RuntimePodState, SyncProgress};
 use crate::core::mirror::{MirrorPod, NodeRef};
 use crate::core::published::PublishedStatus;
+use crate::state_file::EncodedStatus;
 
 pub(crate) fn sync_progress(sync: &sync::PodSync) -> SyncProgress {
     let worker_state = match sync.phase() {
@@ -242,9 +244,13 @@ pub(crate) fn host_ips(response: &podconfig::v1::WatchNodeResponse) -> Vec<Strin
         .unwrap_or_default()
 }
 
-/// A published status on the wire. A status always has a JSON form; should encoding ever fail, the
-/// reader sees an empty status rather than a wrong one.
-pub(crate) fn pod_status(published: &PublishedStatus, cause: Cause) -> wire::PodStatus {
+/// A published status on the wire. Should encoding ever have failed, the reader sees an empty status
+/// rather than a wrong one.
+pub(crate) fn pod_status(
+    published: &PublishedStatus,
+    encoded: Option<&EncodedStatus>,
+    cause: Cause,
+) -> wire::PodStatus {
     let manifest = &published.manifest;
     wire::PodStatus {
         r#ref: Some(PodRef {
@@ -252,9 +258,7 @@ pub(crate) fn pod_status(published: &PublishedStatus, cause: Cause) -> wire::Pod
             namespace: manifest.namespace().to_owned(),
             name: manifest.name().to_owned(),
         }),
-        status: serde_json::to_vec(&published.status)
-            .unwrap_or_else(|_| b"{}".to_vec())
-            .into(),
+        status: encoded.map_or(Bytes::from_static(b"{}"), EncodedStatus::bytes),
         manifest: manifest.raw().clone(),
         cause: Some(cause),
         waiting_for: published.waiting_for.clone(),

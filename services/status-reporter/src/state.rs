@@ -3,7 +3,6 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-use bytes::Bytes;
 use k8s_openapi::api::core::v1::PodStatus;
 use polylet_model::Manifest;
 use polylet_watch::{Update, Value};
@@ -20,7 +19,7 @@ use crate::core::facts::{
 use crate::core::published::StatusChange;
 use crate::core::status_manager::StatusManager;
 use crate::input::Input;
-use crate::state_file::PersistedStatus;
+use crate::state_file::{EncodedStatus, PersistedStatus};
 use crate::status_store::StatusStore;
 
 /// Statuses that are computed before the calls of others have their turn: after a start, all pods are due.
@@ -34,7 +33,7 @@ pub struct State {
     /// the time.
     due: VecDeque<String>,
     /// The statuses in the store, as JSON.
-    encoded: BTreeMap<String, Bytes>,
+    encoded: BTreeMap<String, EncodedStatus>,
 }
 
 impl State {
@@ -218,8 +217,13 @@ impl State {
                     published, changed, ..
                 } => {
                     unsaved |= changed;
-                    let status = convert::pod_status(&published, cause);
-                    self.encoded.insert(uid.clone(), status.status.clone());
+                    let known = self.encoded.get(&uid).filter(|_| !changed).cloned();
+                    let encoded = known.or_else(|| EncodedStatus::new(&published.status));
+                    let status = convert::pod_status(&published, encoded.as_ref(), cause);
+                    match encoded {
+                        Some(encoded) => drop(self.encoded.insert(uid.clone(), encoded)),
+                        None => drop(self.encoded.remove(&uid)),
+                    }
                     self.store.upsert(uid, status);
                 }
                 StatusChange::Removed { .. } => {

@@ -9,7 +9,6 @@ use bytes::Bytes;
 use k8s_openapi::api::core::v1::PodStatus;
 use polylet_kit::state_file::{StateFile, StateFileError};
 use serde::de::DeserializeOwned;
-use serde::ser::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::value::RawValue;
 use tokio::task::JoinHandle;
@@ -34,23 +33,43 @@ pub(crate) struct PersistedStatuses {
 }
 
 /// A status in the file. The file has all pods and is written often while pods start, so that what is
-/// served of a pod is written as it is and not encoded again.
+/// served of a pod is written as it is, neither encoded nor parsed again.
 #[derive(Clone, Debug)]
 pub(crate) enum PersistedStatus {
     /// Read from the file.
     Decoded(Arc<PodStatus>),
     /// The JSON that is served.
-    Encoded(Bytes),
+    Encoded(EncodedStatus),
+}
+
+/// The JSON of a status.
+#[derive(Clone, Debug)]
+pub(crate) struct EncodedStatus(Arc<RawValue>);
+
+impl EncodedStatus {
+    /// Encodes a status. It always has a JSON form.
+    pub(crate) fn new(status: &PodStatus) -> Option<Self> {
+        let json = serde_json::value::to_raw_value(status).ok()?;
+        Some(EncodedStatus(json.into()))
+    }
+
+    /// The JSON, which is not copied.
+    pub(crate) fn bytes(&self) -> Bytes {
+        Bytes::from_owner(self.clone())
+    }
+}
+
+impl AsRef<[u8]> for EncodedStatus {
+    fn as_ref(&self) -> &[u8] {
+        self.0.get().as_bytes()
+    }
 }
 
 impl Serialize for PersistedStatus {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         match self {
             PersistedStatus::Decoded(status) => status.serialize(serializer),
-            PersistedStatus::Encoded(json) => {
-                let json = serde_json::from_slice::<&RawValue>(json);
-                json.map_err(S::Error::custom)?.serialize(serializer)
-            }
+            PersistedStatus::Encoded(EncodedStatus(json)) => json.serialize(serializer),
         }
     }
 }
@@ -174,8 +193,14 @@ mod tests {
     #[test]
     fn encoded_statuses_are_written_as_they_are() {
         let json = r#"{"phase":"Running","podIP":"10.0.0.1","startTime":"2026-01-02T03:04:05Z"}"#;
-        let encoded = PersistedStatus::Encoded(Bytes::from_static(json.as_bytes()));
-        assert_eq!(serde_json::to_string(&encoded).unwrap(), json);
+        let status: PodStatus = serde_json::from_str(json).unwrap();
+        let encoded = EncodedStatus::new(&status).unwrap();
+        let served: serde_json::Value = serde_json::from_slice(&encoded.bytes()).unwrap();
+        assert_eq!(
+            served,
+            serde_json::from_str::<serde_json::Value>(json).unwrap()
+        );
+        let encoded = PersistedStatus::Encoded(encoded);
         let mut stored = PersistedStatuses {
             statuses: BTreeMap::from([("u1".to_owned(), encoded)]),
             ..Default::default()
@@ -185,8 +210,6 @@ mod tests {
         assert_eq!(serde_json::to_string(&stored).unwrap(), text);
         let restored = stored.take_statuses();
         assert_eq!(restored["u1"].pod_ip.as_deref(), Some("10.0.0.1"));
-        let broken = PersistedStatus::Encoded(Bytes::from_static(b"{"));
-        assert!(serde_json::to_string(&broken).is_err());
     }
 
     #[test]
