@@ -93,7 +93,10 @@ impl SuiteResults {
         let failed = self.specs.len() - passed;
         // As test programs of cargo end, for those who add up.
         let word = if failed == 0 { "ok" } else { "FAILED" };
-        let _ = write!(text, "test result: {word}. {passed} passed; {failed} failed");
+        let _ = write!(
+            text,
+            "test result: {word}. {passed} passed; {failed} failed"
+        );
         text
     }
 

@@ -122,6 +122,8 @@ fn result(spec: SpecReport) -> Option<SpecResult> {
         return None;
     }
     let mut texts = spec.container_hierarchy_texts.unwrap_or_default();
+    // Empty ones are not part of what is selected by, either.
+    texts.retain(|text| !text.is_empty());
     texts.push(if is_spec {
         spec.leaf_node_text
     } else {
@@ -152,7 +154,7 @@ mod tests {
         let text = r#"[{ "SpecReports": [
             { "ContainerHierarchyTexts": ["[sig-node] Pods", "when"], "LeafNodeType": "It",
               "LeafNodeText": "should run", "State": "passed", "RunTime": 1500000000 },
-            { "ContainerHierarchyTexts": ["[sig-node] Pods"], "LeafNodeType": "It",
+            { "ContainerHierarchyTexts": ["[sig-node] Pods", ""], "LeafNodeType": "It",
               "LeafNodeText": "should stop", "State": "failed", "RunTime": 0,
               "Failure": { "Message": "\n  timed out\nmore" } },
             { "ContainerHierarchyTexts": ["a"], "LeafNodeType": "It",
