@@ -12,6 +12,8 @@ use polylet_vm::ok;
 mod callers;
 /// What cgroup v2 does for pods.
 mod cgroups;
+/// More pods.
+mod load;
 /// The node.
 mod node;
 /// The Debian package.
@@ -75,16 +77,11 @@ async fn services_are_units_of_systemd() {
     step("peers", sockets::peers_are_checked_by_the_service(&node)).await;
     step("groups", sockets::services_have_no_other_groups(&node)).await;
     let callers = Callers::start(&node).await;
-    for round in 1..=rounds() {
-        let name = format!("kills and restarts, round {round}");
-        step(&name, callers::round(&callers, round)).await;
-        let name = format!("upgrade and rollback, round {round}");
-        step(&name, upgrade::there_and_back(&node)).await;
-        callers.assert_answered(&name, false).await;
-    }
+    load::churn_during(&node, run_rounds(&node, &callers)).await;
     step("failed upgrade", upgrade::failure_is_rolled_back(&node)).await;
     callers.stop().await;
     watch.assert_undisturbed(&node, "under Polylet").await;
+    step("fewer pods", load::delete(&node)).await;
 
     let before = node.identities().await;
     step("takeover back", takeover::back(&node)).await;
@@ -104,6 +101,16 @@ async fn services_are_units_of_systemd() {
     step("removal", package::removal_leaves_pods(&node)).await;
     ok(node.vm.remove());
     ok(node.cluster.remove());
+}
+
+async fn run_rounds(node: &SystemdNode, callers: &Callers<'_>) {
+    for round in 1..=rounds() {
+        let name = format!("kills and restarts, round {round}");
+        step(&name, callers::round(callers, round)).await;
+        let name = format!("upgrade and rollback, round {round}");
+        step(&name, upgrade::there_and_back(node)).await;
+        callers.assert_answered(&name, false).await;
+    }
 }
 
 /// Two, or as many as `POLYLET_TEST_ROUNDS` says.
@@ -127,4 +134,5 @@ async fn create_pods(node: &SystemdNode) {
     for name in pods::LASTING {
         node.ready(name).await;
     }
+    load::create(node).await;
 }

@@ -10,8 +10,13 @@ use polylet_vm::node::{self, NODE};
 use polylet_vm::{Guest, Hardware, KubeletNode, ProgramSet, VirtualMachine, VmError, ok};
 use serde_json::{Value, json};
 
+use crate::load;
+
 /// Time for a healthy step on an emulated processor.
 pub(crate) const STEP_LIMIT: Duration = Duration::from_secs(240);
+
+/// In MiB: most of it is the runtime's process beside the pod.
+const MEMORY_PER_POD: u32 = 24;
 
 /// Directory of the pods of the test.
 const PODS: &str = "/api/v1/namespaces/default/pods";
@@ -37,10 +42,11 @@ impl SystemdNode {
         let kubelet = ok(cluster.programs().path("kubelet")).to_owned();
         programs.others = vec![kubelet, package.to_owned()];
         let node_api = ok(machine::free_port());
-        let hardware = Hardware {
+        let mut hardware = Hardware {
             node_api: Some(node_api),
             ..Hardware::default()
         };
+        hardware.memory += load::count() * MEMORY_PER_POD;
         let mut vm = ok(VirtualMachine::create(&programs, hardware, &say).await);
         ok(vm.boot().await);
         ok(ok(vm.guest()).sh(SWAP).await);
@@ -123,6 +129,11 @@ impl SystemdNode {
     pub(crate) async fn delete(&self, name: &str) {
         let path = pod_path(name);
         ok(self.cluster.client().delete(&path, &Value::Null).await);
+        self.gone(name).await;
+    }
+
+    /// Waits until a pod is gone.
+    pub(crate) async fn gone(&self, name: &str) {
         self.wait_pod(name, "to be gone", Value::is_null).await;
     }
 

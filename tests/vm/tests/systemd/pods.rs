@@ -69,6 +69,31 @@ pub(crate) fn lasting() -> [Value; 3] {
     [guaranteed, burstable, best_effort]
 }
 
+/// A pod with a volume and a probe.
+pub(crate) fn serving(name: &str) -> Value {
+    pod(
+        name,
+        SERVE,
+        &json!({
+            "readinessProbe": probe(&json!({ "httpGet": { "port": 8080, "path": "/key" } })),
+            "volumeMounts": [{ "name": "config", "mountPath": "/data" }],
+        }),
+        &json!([{ "name": "config", "configMap": { "name": "settings" } }]),
+    )
+}
+
+/// A pod whose container fails again and again.
+pub(crate) fn restarting() -> Value {
+    pod("restarting", "exit 1", &json!({}), &json!([]))
+}
+
+/// A pod whose image nobody has.
+pub(crate) fn without_image() -> Value {
+    let mut pod = pod("without-image", "exit 1", &json!({}), &json!([]));
+    pod["spec"]["containers"][0]["image"] = json!("registry.invalid/none:1");
+    pod
+}
+
 /// A static pod's manifest; its mirror is `fixed-vm`.
 pub(crate) fn fixed() -> Value {
     let mut pod = pod(

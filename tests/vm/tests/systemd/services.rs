@@ -6,6 +6,7 @@ use polylet_packaging::facts::{self, Account};
 use polylet_vm::ok;
 
 use crate::node::SystemdNode;
+use crate::pods;
 
 /// What `systemctl show` says of each service.
 const PROPERTIES: &str = "Id,ActiveState,SubState,NRestarts,User,MainPID,StatusText,ControlGroup";
@@ -99,8 +100,13 @@ pub(crate) async fn log_with_fields(node: &SystemdNode) {
 
 /// They can be found by trace, too: those of what failed or was retried.
 pub(crate) async fn log_with_traces(node: &SystemdNode) {
-    let traces = node.sh("journalctl --no-pager --field=TRACE_ID").await;
-    let trace = traces.lines().next().expect("an entry with a trace");
+    node.create("pods", &pods::without_image()).await;
+    let find = "journalctl --no-pager --field=TRACE_ID";
+    let traces = node
+        .wait_for("an entry with a trace", find, |text| !text.is_empty())
+        .await;
+    node.delete("without-image").await;
+    let trace = traces.lines().next().unwrap_or_default();
     let entries = node
         .sh(&format!(
             "journalctl --no-pager --output=cat TRACE_ID={trace}"
