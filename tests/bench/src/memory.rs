@@ -12,8 +12,8 @@ use crate::BenchArgs;
 use crate::manifests::ManifestKind;
 use crate::pods::PodDriver;
 
-/// After a burst, the processes take some seconds to return unused memory.
-const SETTLE: Duration = Duration::from_secs(10);
+/// Processes return memory that they do not use 3 and 20 seconds after their last work.
+const SETTLE: Duration = Duration::from_secs(30);
 
 /// A process's memory by kind in bytes of PSS (proportional set size: a shared page is divided among
 /// the processes that map it).
