@@ -36,7 +36,8 @@ struct VerifyArgs {
     /// Runs the end-to-end tests on the release binaries, as shipped, instead of those of `cargo demo`.
     #[arg(long)]
     release: bool,
-    /// Number of power cuts of the virtual machine's test `power_loss`.
+    /// Number of rounds in the virtual machine: power cuts of `power_loss`, kills and upgrades of all services
+    /// of `systemd`.
     #[arg(long)]
     rounds: Option<u32>,
 }
