@@ -12,7 +12,7 @@ use crate::BenchArgs;
 use crate::manifests::ManifestKind;
 use crate::pods::PodDriver;
 
-/// Processes return memory that they do not use 3 and 20 seconds after their last work.
+/// Processes return memory that they do not use 3 and 23 seconds after their last work.
 const SETTLE: Duration = Duration::from_secs(30);
 
 /// A process's memory by kind in bytes of PSS (proportional set size: a shared page is divided among

@@ -240,8 +240,7 @@ pub(crate) async fn in_virtual_machine(
     let rounds = args.rounds.map(|rounds| rounds.to_string());
     let rounds = rounds.as_deref().map(Path::new);
     let mut env = vec![("POLYLET_TEST_BIN_DIR", bin_dir.as_path())];
-    let names = ["POLYLET_VM_ROUNDS", "POLYLET_TEST_ROUNDS"];
-    env.extend(names.into_iter().zip(rounds.into_iter().cycle()));
+    env.extend(rounds.map(|rounds| ("POLYLET_TEST_ROUNDS", rounds)));
     let named = |program: &&Program| args.e2e.is_empty() || args.e2e.contains(&program.target);
     let mut counts = Counts::default();
     for program in programs.iter().filter(named) {

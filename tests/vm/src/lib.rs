@@ -35,7 +35,7 @@
 //! `testbed/failed`; [`VirtualMachine::diagnose`] adds what the machine shows.
 //!
 //! `cargo verify -- --only vm` runs the tests. Environment variables: `POLYLET_VM_ACCEL=kvm` uses
-//! hardware virtualization (emulation is the default), `POLYLET_VM_ROUNDS` is the number of power
+//! hardware virtualization (emulation is the default), `POLYLET_TEST_ROUNDS` is the number of power
 //! cuts, and `POLYLET_VM_SEED` repeats a run's choices.
 
 /// The protocol of the machine's agent.

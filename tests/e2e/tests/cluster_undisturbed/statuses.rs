@@ -41,9 +41,7 @@ impl Patches {
 impl Statuses {
     /// Follows them from now on.
     pub(crate) async fn follow(cluster: &Cluster) -> Self {
-        // Without a limit of its own the API server ends a watch after half an hour to an hour.
-        let endless = format!("{PODS}?timeoutSeconds=86400");
-        let mut watch = ok(cluster.client().watch(&endless).await);
+        let mut watch = ok(cluster.client().watch(PODS).await);
         let changes: Arc<Mutex<BTreeMap<String, Changes>>> = Arc::default();
         let seen = Arc::clone(&changes);
         let task = tokio::spawn(async move {

@@ -127,13 +127,15 @@ impl Client {
         self.ask(Method::DELETE, path, body).await
     }
 
-    /// Watches a collection; `path` carries all query parameters but `watch`.
+    /// Watches a collection for as long as the connection lasts; `path` carries all query parameters but those
+    /// of the watch.
     ///
     /// # Errors
     /// Fails if the server does not respond or returns an error status.
     pub async fn watch(&self, path: &str) -> Result<ObjectWatch, HarnessError> {
         let mark = if path.contains('?') { '&' } else { '?' };
-        let path = format!("{path}{mark}watch=true");
+        // Without a limit the API server ends it after half an hour to an hour.
+        let path = format!("{path}{mark}watch=true&timeoutSeconds=86400");
         let mut connection = self.connect().await?;
         let answer = self.exchange(&mut connection, Method::GET, &path, None);
         let answer = answer.await?;

@@ -1,7 +1,7 @@
 //! The machine loses its power, and its disk's cache, at random moments of a churn of pods. After each
 //! boot nothing is torn, nothing that ended runs again, nothing is orphaned, and statuses are true.
 //!
-//! `POLYLET_VM_ROUNDS` is the number of power cuts, `POLYLET_VM_SEED` repeats the choices of a run.
+//! `POLYLET_TEST_ROUNDS` is the number of power cuts, `POLYLET_VM_SEED` repeats the choices of a run.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -44,7 +44,7 @@ fn number(variable: &str) -> Option<u64> {
 #[ignore = "needs root, QEMU, the programs of a cluster: cargo verify -- --only vm"]
 async fn power_cuts_tear_repeat_and_orphan_nothing() {
     guard::on_signals();
-    let rounds = number("POLYLET_VM_ROUNDS").unwrap_or(ROUNDS);
+    let rounds = number("POLYLET_TEST_ROUNDS").unwrap_or(ROUNDS);
     let seed = number("POLYLET_VM_SEED").unwrap_or_else(|| Rng::new().u64(..1_000_000));
     println!("\n{rounds} power cuts with POLYLET_VM_SEED={seed}");
     let mut random = Rng::with_seed(seed);

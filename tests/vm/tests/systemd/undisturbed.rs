@@ -19,8 +19,7 @@ pub(crate) struct PodWatch {
 impl PodWatch {
     /// Begins with the pods as they are, all of them Ready.
     pub(crate) async fn start(cluster: &Cluster, before: BTreeMap<String, String>) -> Self {
-        // Without a limit of its own the API server ends a watch after half an hour to an hour.
-        let path = "/api/v1/namespaces/default/pods?timeoutSeconds=86400";
+        let path = "/api/v1/namespaces/default/pods";
         let mut watch = ok(cluster.client().watch(path).await);
         let disturbances: Arc<Mutex<Vec<String>>> = Arc::default();
         let (known, found) = (before.clone(), Arc::clone(&disturbances));
