@@ -21,6 +21,15 @@ pub struct Need {
 /// A program with the check whether it is there.
 type NeedCheck = (Need, fn() -> bool);
 
+const BUSYBOX: NeedCheck = (
+    Need {
+        package: "busybox-static",
+        program: "a static busybox",
+        why: "content of the images",
+    },
+    || machine::static_busybox().is_some(),
+);
+
 const NEEDS: [NeedCheck; 5] = [
     (
         Need {
@@ -50,14 +59,7 @@ const NEEDS: [NeedCheck; 5] = [
         },
         || machine::cni_plugins().is_some(),
     ),
-    (
-        Need {
-            package: "busybox-static",
-            program: "a static busybox",
-            why: "content of the images",
-        },
-        || machine::static_busybox().is_some(),
-    ),
+    BUSYBOX,
     (
         Need {
             package: "iptables",
@@ -98,8 +100,9 @@ const SUITE_NEEDS: [NeedCheck; 2] = [
     ),
 ];
 
-/// Programs that build a virtual machine.
-const VM_NEEDS: [NeedCheck; 2] = [
+/// Programs that build a virtual machine, and the images of its pods.
+const VM_NEEDS: [NeedCheck; 3] = [
+    BUSYBOX,
     (
         Need {
             package: "mmdebstrap",

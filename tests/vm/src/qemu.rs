@@ -184,7 +184,8 @@ fn arguments(files: &MachineFiles, hardware: &Hardware, agent_socket: &Path) -> 
     let accelerator = std::env::var(ACCELERATOR).unwrap_or_else(|_| "tcg".to_owned());
     let (machine, cpu) = match accelerator.as_str() {
         "kvm" => ("q35,accel=kvm".to_owned(), "host"),
-        other => (format!("q35,accel={other}"), "max"),
+        // A fifth level of page tables would only make each of its walks, which are emulated, longer.
+        other => (format!("q35,accel={other}"), "max,la57=off"),
     };
     let disk = files.disk.display();
     let programs = files.programs.display();
