@@ -8,12 +8,11 @@ use polylet_wire::pleg::v1::PodState;
 
 use crate::convert;
 use crate::core::apply_result;
-use crate::core::step::{Step, StepKey};
-use crate::core::step::{StepFailure, StepOutcome};
+use crate::core::step::{Step, StepKey, StepOutcome};
 use crate::effects::Effects;
 use crate::runtime::{StepContext, trace};
 use crate::state::State;
-use crate::state::pod_worker::{PodWorker, RefreshScope};
+use crate::state::pod_worker::RefreshScope;
 
 /// Starts a step of a pod.
 pub(super) fn start_step(effects: &dyn Effects, state: &mut State, uid: &str, step: Step) {
@@ -119,12 +118,11 @@ pub(super) fn finish_step(
     if let Some(token) = worker.object_watches.remove(key) {
         token.cancel();
     }
-    if let StepOutcome::Failed(failure) = &outcome {
-        log_failure(worker, key, failure);
-        if let Some(missing) = &failure.missing {
-            let token = effects.watch_object(uid, key, (**missing).clone());
-            worker.object_watches.insert(key.clone(), token);
-        }
+    if let StepOutcome::Failed(failure) = &outcome
+        && let Some(missing) = &failure.missing
+    {
+        let token = effects.watch_object(uid, key, (**missing).clone());
+        worker.object_watches.insert(key.clone(), token);
     }
     let failed = matches!(outcome, StepOutcome::Failed(_));
     let arrived = match &outcome {
@@ -175,17 +173,6 @@ fn wake_waiting_for_image(state: &mut State, uid: &str, image: &str) {
         }
     }
     state.workers.queue.extend(woken);
-}
-
-fn log_failure(worker: &PodWorker, key: &StepKey, failure: &StepFailure) {
-    let pod = convert::pod_name(&worker.reference);
-    let (pod_uid, reason, error) = (&worker.pod.uid, &failure.reason, &failure.message);
-    // The runtime still handles a call of a previous process instance, which ends soon.
-    if failure.name_reserved {
-        tracing::debug!(pod, pod_uid, step = ?key, error, "step conflicts with a call in progress; retrying");
-    } else {
-        tracing::warn!(pod, pod_uid, step = ?key, reason, error, "step failed; retrying");
-    }
 }
 
 /// Retries a step now that the object which it lacked is available.

@@ -275,9 +275,30 @@ pub async fn execute(manager: &Rc<RuntimeManager>, context: &StepContext) -> Ste
         Step::RemoveFiles => files::remove(manager, context).await,
     };
     let outcome = result.unwrap_or_else(StepOutcome::Failed);
+    if let StepOutcome::Failed(failure) = &outcome {
+        log_failure(context, failure);
+    }
     events::record_outcome(manager, context, &outcome);
     metrics::count_outcome(context, &outcome);
     outcome
+}
+
+/// Within the step's span, so that the entry has its trace.
+fn log_failure(context: &StepContext, failure: &StepFailure) {
+    let (pod, pod_uid, step) = (context.pod_name(), &context.pod.uid, context.step.key());
+    let (reason, error) = (&failure.reason, &failure.message);
+    // The runtime still handles a call of a previous process instance, which ends soon.
+    if failure.name_reserved {
+        tracing::debug!(
+            pod,
+            pod_uid,
+            ?step,
+            error,
+            "step conflicts with a call in progress; retrying"
+        );
+    } else {
+        tracing::warn!(pod, pod_uid, ?step, reason, error, "step failed; retrying");
+    }
 }
 
 async fn save_checkpoint(

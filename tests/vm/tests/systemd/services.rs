@@ -4,6 +4,7 @@ use polylet_packaging::DESCRIPTORS;
 use polylet_packaging::accounts::group;
 use polylet_packaging::facts::{self, Account};
 use polylet_vm::ok;
+use serde_json::Value;
 
 use crate::node::SystemdNode;
 use crate::pods;
@@ -98,21 +99,37 @@ pub(crate) async fn log_with_fields(node: &SystemdNode) {
     assert!(entries.contains("pod accepted"), "{entries}");
 }
 
-/// They can be found by trace, too: those of what failed or was retried.
+/// Those of what failed are found by trace, too.
 pub(crate) async fn log_with_traces(node: &SystemdNode) {
     node.create("pods", &pods::without_image()).await;
-    let find = "journalctl --no-pager --field=TRACE_ID";
-    let traces = node
-        .wait_for("an entry with a trace", find, |text| !text.is_empty())
+    let uid = node.pod("without-image").await["metadata"]["uid"].clone();
+    let uid = uid.as_str().unwrap_or_default().to_owned();
+    let find = format!("journalctl --no-pager --output=json POLYLET_POD_UID={uid}");
+    let entries = node
+        .wait_for("an entry of the pod with a trace", &find, |text| {
+            trace_of(text).is_some()
+        })
         .await;
     node.delete("without-image").await;
-    let trace = traces.lines().next().unwrap_or_default();
+    let trace = trace_of(&entries).unwrap_or_default();
     let entries = node
         .sh(&format!(
             "journalctl --no-pager --output=cat TRACE_ID={trace}"
         ))
         .await;
-    assert_ne!(entries, "");
+    assert!(entries.contains("step failed"), "{entries}");
+}
+
+/// The trace of the first entry of a step that failed.
+fn trace_of(entries: &str) -> Option<String> {
+    let mut entries = entries
+        .lines()
+        .filter_map(|line| serde_json::from_str::<Value>(line).ok());
+    entries.find_map(|entry| {
+        let failed = entry["MESSAGE"].as_str()?.contains("step failed");
+        let trace = entry["TRACE_ID"].as_str().filter(|_| failed)?;
+        Some(trace.to_owned())
+    })
 }
 
 /// A hung service, which the watchdog finds. Returned at once: that takes half a minute.
