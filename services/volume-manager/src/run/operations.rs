@@ -41,16 +41,7 @@ impl EventLoop {
             if let Err(error) = &result {
                 span.record("otel.status_code", "ERROR");
                 span.record("otel.status_description", &error.message);
-                let volume = operation.volume();
-                tracing::warn!(
-                    operation = operation.name(),
-                    pod_uid = operation.pod_uid(),
-                    plugin = volume.map(|id| id.plugin.as_str()),
-                    volume = volume.map(|id| id.name.as_str()),
-                    step = error.step,
-                    error = error.message,
-                    "volume operation failed; retrying"
-                );
+                span.in_scope(|| log_failure(&operation, error));
             }
             span.record(
                 "polylet.result",
@@ -126,4 +117,18 @@ impl EventLoop {
         }
         span
     }
+}
+
+/// To be called within the operation's span, so that the entry has its trace.
+fn log_failure(operation: &Operation, error: &OperationError) {
+    let volume = operation.volume();
+    tracing::warn!(
+        operation = operation.name(),
+        pod_uid = operation.pod_uid(),
+        plugin = volume.map(|id| id.plugin.as_str()),
+        volume = volume.map(|id| id.name.as_str()),
+        step = error.step,
+        error = error.message,
+        "volume operation failed; retrying"
+    );
 }

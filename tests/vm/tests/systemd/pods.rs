@@ -87,11 +87,13 @@ pub(crate) fn restarting() -> Value {
     pod("restarting", "exit 1", &json!({}), &json!([]))
 }
 
-/// A pod whose image nobody has.
-pub(crate) fn without_image() -> Value {
-    let mut pod = pod("without-image", "exit 1", &json!({}), &json!([]));
-    pod["spec"]["containers"][0]["image"] = json!("registry.invalid/none:1");
-    pod
+/// Pods that do not start, with what the journal says of each.
+pub(crate) fn failing() -> [(Value, &'static str); 2] {
+    let mut image = pod("without-image", "exit 1", &json!({}), &json!([]));
+    image["spec"]["containers"][0]["image"] = json!("registry.invalid/none:1");
+    let missing = json!([{ "name": "data", "configMap": { "name": "missing" } }]);
+    let volume = pod("without-volume", "exit 1", &json!({}), &missing);
+    [(image, "step failed"), (volume, "volume operation failed")]
 }
 
 /// A static pod's manifest; its mirror is `fixed-vm`.

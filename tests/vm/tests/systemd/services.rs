@@ -101,33 +101,32 @@ pub(crate) async fn log_with_fields(node: &SystemdNode) {
 
 /// Those of what failed are found by trace, too.
 pub(crate) async fn log_with_traces(node: &SystemdNode) {
-    node.create("pods", &pods::without_image()).await;
-    let uid = node.pod("without-image").await["metadata"]["uid"].clone();
-    let uid = uid.as_str().unwrap_or_default().to_owned();
-    let find = format!("journalctl --no-pager --output=json POLYLET_POD_UID={uid}");
-    let entries = node
-        .wait_for("an entry of the pod with a trace", &find, |text| {
-            trace_of(text).is_some()
-        })
-        .await;
-    node.delete("without-image").await;
-    let trace = trace_of(&entries).unwrap_or_default();
-    let entries = node
-        .sh(&format!(
-            "journalctl --no-pager --output=cat TRACE_ID={trace}"
-        ))
-        .await;
-    assert!(entries.contains("step failed"), "{entries}");
+    for (pod, message) in pods::failing() {
+        node.create("pods", &pod).await;
+        let name = pod["metadata"]["name"].as_str().unwrap_or_default();
+        let uid = node.pod(name).await["metadata"]["uid"].clone();
+        let uid = uid.as_str().unwrap_or_default().to_owned();
+        let find = format!("journalctl --no-pager --output=json POLYLET_POD_UID={uid}");
+        let what = format!("an entry of {name} with a trace");
+        let entries = node
+            .wait_for(&what, &find, |text| trace_of(text, message).is_some())
+            .await;
+        node.delete(name).await;
+        let trace = trace_of(&entries, message).unwrap_or_default();
+        let find = format!("journalctl --no-pager --output=cat TRACE_ID={trace}");
+        let entries = node.sh(&find).await;
+        assert!(entries.contains(message), "{entries}");
+    }
 }
 
-/// The trace of the first entry of a step that failed.
-fn trace_of(entries: &str) -> Option<String> {
+/// The trace of the first entry with a message.
+fn trace_of(entries: &str, message: &str) -> Option<String> {
     let mut entries = entries
         .lines()
         .filter_map(|line| serde_json::from_str::<Value>(line).ok());
     entries.find_map(|entry| {
-        let failed = entry["MESSAGE"].as_str()?.contains("step failed");
-        let trace = entry["TRACE_ID"].as_str().filter(|_| failed)?;
+        let is_found = entry["MESSAGE"].as_str()?.contains(message);
+        let trace = entry["TRACE_ID"].as_str().filter(|_| is_found)?;
         Some(trace.to_owned())
     })
 }
