@@ -1,4 +1,5 @@
 use std::fs;
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -7,7 +8,7 @@ use rustix::mount::{UnmountFlags, unmount};
 
 use crate::containerd;
 use crate::cri::Cri;
-use crate::scratch::{self, ScratchInfo};
+use crate::scratch::{self, DEVICE_PLUGINS, ScratchInfo};
 use crate::{cgroup, network, procs, wait};
 
 /// Where a kubelet links to the logs of containers.
@@ -30,6 +31,9 @@ pub fn sweep(dir: &Path) -> Vec<String> {
         network::remove(&facts.bridge);
     }
     remove_records(dir);
+    if facts.made.iter().any(|made| made == Path::new(DEVICE_PLUGINS)) {
+        remove_plugin_socket(Path::new(DEVICE_PLUGINS));
+    }
     for made in facts.made.iter().rev() {
         // Only if empty: another run may be using it.
         let _ = fs::remove_dir(made);
@@ -175,6 +179,17 @@ pub(crate) fn remove_records(dir: &Path) {
             let _ = fs::remove_file(socket);
         }
         let _ = fs::remove_file(format!("/var/lib/cni/results/cni-loopback-{id}-lo"));
+    }
+}
+
+/// Removes what a killed kubelet leaves in its directory of device plugins, unless another one listens
+/// there.
+fn remove_plugin_socket(plugins: &Path) {
+    let socket = plugins.join("kubelet.sock");
+    if UnixStream::connect(&socket).is_err() {
+        // The directory stays if one of them does.
+        let _ = fs::remove_file(socket);
+        let _ = fs::remove_file(plugins.join("kubelet_internal_checkpoint"));
     }
 }
 

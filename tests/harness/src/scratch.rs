@@ -15,6 +15,9 @@ const PREFIX: &str = "polylet-t";
 /// The kubelet's default root directory.
 const STANDARD_ROOT: &str = "/var/lib/kubelet";
 
+/// Where every kubelet has the socket of its device plugins.
+pub(crate) const DEVICE_PLUGINS: &str = "/var/lib/kubelet/device-plugins";
+
 /// Facts for [`cleanup`]; written before the resources are created.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct ScratchInfo {
@@ -58,7 +61,8 @@ impl Scratch {
             &dir,
             flock(&lock, FlockOperation::NonBlockingLockExclusive).map_err(Into::into),
         )?;
-        // Created and never removed by the runtime's programs.
+        // Created and never removed by the runtime's programs, or by a kubelet, whatever its root
+        // directory is.
         let shared = [
             "/run/containerd",
             "/run/containerd/s",
@@ -67,6 +71,8 @@ impl Scratch {
             "/var/lib/cni",
             "/var/lib/cni/results",
             "/var/log/containers",
+            STANDARD_ROOT,
+            DEVICE_PLUGINS,
         ];
         let made = shared
             .iter()
