@@ -16,7 +16,7 @@ const LIMIT: &str = "6h";
 /// The command line of the testbed's suite, which writes its reports to `dir`.
 ///
 /// # Errors
-/// Fails if a program of the control plane is missing.
+/// Fails if a program of the control plane is missing or a file cannot be linked.
 pub(crate) fn suite(
     suite: &SuitePrograms,
     testbed: &Testbed,
@@ -25,7 +25,7 @@ pub(crate) fn suite(
     dir: &Path,
 ) -> Result<Command, HarnessError> {
     match &testbed.node_suite {
-        Some(node_suite) => Ok(of_node(suite, testbed, node_suite, selection, dir)),
+        Some(node_suite) => of_node(suite, testbed, node_suite, selection, procs, dir),
         None => of_cluster(suite, testbed, selection, procs, dir),
     }
 }
@@ -42,7 +42,28 @@ fn ending_with_this() -> Command {
     command
 }
 
-/// The runner with several processes of the tests.
+/// The runner with several processes of the tests, which it starts in their own directory.
+fn runner(
+    suite: &SuitePrograms,
+    selection: &SpecSelection,
+    procs: u32,
+    tests: &Path,
+    dir: &Path,
+) -> Command {
+    let mut command = ending_with_this();
+    command
+        .arg(&suite.runner)
+        .arg(format!("--procs={procs}"))
+        .arg(format!("--timeout={LIMIT}"))
+        .arg(format!("--focus={}", selection.regex()))
+        .arg(format!("--output-dir={}", dir.display()))
+        .args(["--json-report=report.json", "--no-color", "--silence-skips"])
+        .arg(tests)
+        .arg("--")
+        .arg(format!("--report-dir={}", dir.display()));
+    command
+}
+
 fn of_cluster(
     suite: &SuitePrograms,
     testbed: &Testbed,
@@ -52,46 +73,30 @@ fn of_cluster(
 ) -> Result<Command, HarnessError> {
     let cluster = &testbed.cluster;
     let kubectl = cluster.programs().path("kubectl")?;
-    let mut command = ending_with_this();
+    let mut command = runner(suite, selection, procs, &suite.tests, dir);
     command
-        .args(&suite.runner)
-        .arg(format!("--procs={procs}"))
-        .arg(format!("--timeout={LIMIT}"))
-        .arg(format!("--focus={}", selection.regex()))
-        .arg(format!("--output-dir={}", dir.display()))
-        .args(["--json-report=report.json", "--no-color", "--silence-skips"])
-        .arg(&suite.tests)
-        .arg("--")
         .arg(format!("--kubeconfig={}", cluster.admin().display()))
         .arg(format!("--host={}", cluster.server()))
         .arg(format!("--kubectl-path={}", kubectl.display()))
-        .arg(format!("--report-dir={}", dir.display()))
         .args(["--provider=skeleton", "--num-nodes=1"]);
     Ok(command)
 }
 
-/// The tests without a runner, which would start them in another directory.
 fn of_node(
     suite: &SuitePrograms,
     testbed: &Testbed,
     node_suite: &NodeSuite,
     selection: &SpecSelection,
+    procs: u32,
     dir: &Path,
-) -> Command {
+) -> Result<Command, HarnessError> {
     let endpoint = testbed.node.containerd.endpoint();
     let path = std::env::var_os("PATH").unwrap_or_default();
     let programs = node_suite.units.programs().to_owned();
     let search = std::iter::once(programs).chain(std::env::split_paths(&path));
-    let mut command = ending_with_this();
+    let tests = node_suite.tests(suite)?;
+    let mut command = runner(suite, selection, procs, &tests, dir);
     command
-        .arg(&suite.tests)
-        .arg(format!("--ginkgo.timeout={LIMIT}"))
-        .arg(format!("--ginkgo.focus={}", selection.regex()))
-        .arg(format!(
-            "--ginkgo.json-report={}",
-            report_file(dir).display()
-        ))
-        .args(["--ginkgo.no-color", "--ginkgo.silence-skips"])
         .arg(format!("--host={}", testbed.cluster.server()))
         .arg(format!("--bearer-token={}", node_suite.token))
         .arg(format!("--node-name={}", testbed.node.name()))
@@ -101,12 +106,10 @@ fn of_node(
             "--system-spec-file={}",
             node_suite.machine().display()
         ))
-        .arg(format!("--report-dir={}", dir.display()))
         // The agent, the control plane and the images are there.
         .args(["--start-services=false", "--stop-services=false"])
         .arg("--prepull-images=false")
-        .current_dir(&node_suite.dir)
         .env("PATH", std::env::join_paths(search).unwrap_or(path))
         .env(SOCKET_VARIABLE, node_suite.units.socket());
-    command
+    Ok(command)
 }

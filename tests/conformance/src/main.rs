@@ -51,7 +51,7 @@ struct ConformanceArgs {
     /// How often each spec runs.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     rounds: u32,
-    /// Specs of the cluster suite at a time; serial ones follow alone.
+    /// Specs at a time; serial ones follow alone.
     #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..))]
     procs: u32,
     /// Builds the suite's programs and runs nothing.
@@ -67,8 +67,8 @@ struct ConformanceArgs {
 enum SuiteKind {
     /// `e2e.test`: a cluster's API and what its nodes make of it.
     Cluster,
-    /// `e2e_node.test`: one node from the inside, with restarts and other configurations of its agent;
-    /// one spec at a time. The node uses the kubelet's own ports, root directory and cgroup, so that the
+    /// `e2e_node.test`: one node from the inside, with restarts and other configurations of its agent.
+    /// The node uses the kubelet's own ports, root directory and cgroup, so that the
     /// machine must have no other one.
     Node,
 }

@@ -1,10 +1,12 @@
 use std::fs;
+use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
 use polylet_harness::error::file;
 use polylet_harness::{Cluster, HarnessError, Node};
 use serde_json::{Value, json};
 
+use crate::suite::SuitePrograms;
 use crate::unit::UnitServer;
 
 /// The suite reads and writes the agent's configuration in a file of this name in its working directory.
@@ -46,6 +48,18 @@ impl NodeSuite {
         let text = node.kubelet_configuration().to_string();
         file("write", &path, fs::write(&path, text))?;
         Ok(this)
+    }
+
+    /// The suite's tests in its working directory, where the runner starts them.
+    ///
+    /// # Errors
+    /// Fails if they cannot be linked.
+    pub(crate) fn tests(&self, suite: &SuitePrograms) -> Result<PathBuf, HarnessError> {
+        let link = self.dir.join(suite.tests.file_name().unwrap_or_default());
+        if !link.exists() {
+            file("link", &link, symlink(&suite.tests, &link))?;
+        }
+        Ok(link)
     }
 
     /// The file with the requirements of the machine.

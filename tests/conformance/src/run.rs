@@ -47,9 +47,9 @@ pub(crate) async fn suite(
         .stderr(also)
         .kill_on_drop(true)
         .spawn();
-    let program = suite.name();
+    let program = suite.runner.display().to_string();
     let run_error = |source| HarnessError::Run {
-        program: program.to_owned(),
+        program: program.clone(),
         source,
     };
     let mut child = child.map_err(run_error)?;
@@ -57,7 +57,7 @@ pub(crate) async fn suite(
     let report = command::report_file(dir);
     let Ok(text) = fs::read_to_string(&report) else {
         return Err(HarnessError::Failed {
-            program: program.to_owned(),
+            program,
             status: status.to_string(),
             output: tail(&log_path, 30),
         });

@@ -50,8 +50,8 @@ pub(crate) struct SuitePrograms {
     pub(crate) kind: SuiteKind,
     /// The suite's tests.
     pub(crate) tests: PathBuf,
-    /// Runs several processes of the tests, unless the suite permits only one.
-    pub(crate) runner: Option<PathBuf>,
+    /// Runs several processes of the tests.
+    pub(crate) runner: PathBuf,
     /// Prints the names of images.
     list_images: PathBuf,
     /// The program of most images of the suite.
@@ -70,29 +70,18 @@ impl SuitePrograms {
         let own = ["images/main.go"];
         let module = GoModule::open("conformance", &source, &own, ANNOUNCEMENT)?;
         let mut module = module.with_kubernetes_version()?;
-        let (tests, runner) = match kind {
-            SuiteKind::Cluster => {
-                let runner = module.program(&RUNNER, say).await?;
-                (&CLUSTER_TESTS, Some(runner))
-            }
-            SuiteKind::Node => (&NODE_TESTS, None),
+        let tests = match kind {
+            SuiteKind::Cluster => &CLUSTER_TESTS,
+            SuiteKind::Node => &NODE_TESTS,
         };
         Ok(Self {
             kind,
             tests: module.program(tests, say).await?,
-            runner,
+            runner: module.program(&RUNNER, say).await?,
             list_images: module.program(&IMAGES, say).await?,
             agnhost: module.program(&AGNHOST, say).await?,
             no_new_privileges: module.program(&NO_NEW_PRIVILEGES, say).await?,
         })
-    }
-
-    /// The suite's name, for messages.
-    pub(crate) fn name(&self) -> &'static str {
-        match self.kind {
-            SuiteKind::Cluster => "ginkgo e2e.test",
-            SuiteKind::Node => "e2e_node.test",
-        }
     }
 
     /// The names of all images that the suites may ask for.

@@ -31,7 +31,11 @@ pub fn sweep(dir: &Path) -> Vec<String> {
         network::remove(&facts.bridge);
     }
     remove_records(dir);
-    if facts.made.iter().any(|made| made == Path::new(DEVICE_PLUGINS)) {
+    if facts
+        .made
+        .iter()
+        .any(|made| made == Path::new(DEVICE_PLUGINS))
+    {
         remove_plugin_socket(Path::new(DEVICE_PLUGINS));
     }
     for made in facts.made.iter().rev() {
