@@ -4,12 +4,12 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use k8s_openapi::api::core::v1::{LinuxContainerUser, PodStatus};
-use polylet_model::Manifest;
 use polylet_model::probe::ProbeKind;
 use polylet_model::status::{
     self, ActualResources, ContainerPhase, PendingResize, PodWorkerState, ResizeInProgress,
     WaitReason,
 };
+use polylet_model::{Manifest, compact};
 use polylet_wire::common::v1::{Cause, PodRef};
 use polylet_wire::pleg::v1 as pleg;
 use polylet_wire::podconfig::v1::watch_node_response;
@@ -196,7 +196,10 @@ pub(crate) fn api_status(status: &[u8], uid: &str) -> Option<Arc<PodStatus>> {
             tracing::warn!(pod_uid = uid, %error, "invalid pod status from API server; ignored");
         })
         .ok()
-        .map(Arc::new)
+        .map(|mut status| {
+            compact::pod_status(&mut status);
+            Arc::new(status)
+        })
 }
 
 pub(crate) fn mirror_pod(uid: &str, mirror: &podconfig::v1::MirrorPod) -> MirrorPod {

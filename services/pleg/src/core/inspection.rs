@@ -120,6 +120,9 @@ pub(super) fn merge(previous: Option<&PodStatus>, inspected: Inspected) -> PodSt
     let mut errors = Vec::new();
     let mut status = PodStatus {
         pod: listed.pod,
+        // Kept as long as the pod: a vector that grows has room for four.
+        sandboxes: Vec::with_capacity(listed.sandboxes.len()),
+        containers: Vec::with_capacity(listed.containers.len()),
         ..Default::default()
     };
     for (id, listed) in &listed.sandboxes {

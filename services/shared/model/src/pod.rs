@@ -9,6 +9,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Container, Pod, PodSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
+use crate::compact;
 use crate::constants::{SYSTEM_CRITICAL_PRIORITY, pod_annotation};
 use crate::ids::PodUid;
 use crate::names;
@@ -95,7 +96,8 @@ impl Manifest {
             return Err(ManifestParseError::Missing("metadata.uid"));
         }
         // Moved, not cloned, as manifests are large and long-lived.
-        let spec = pod.spec.ok_or(ManifestParseError::Missing("spec"))?;
+        let mut spec = pod.spec.ok_or(ManifestParseError::Missing("spec"))?;
+        compact::pod_spec(&mut spec);
         let metadata = pod.metadata;
         let uid = PodUid::from(metadata.uid.clone().unwrap_or_default());
         let ephemeral = spec

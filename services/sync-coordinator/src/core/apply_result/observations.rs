@@ -84,6 +84,8 @@ pub fn on_refreshed(
     }
     pod.awaits_inspection = false;
     pod.pending_effects.retain(|(number, _)| *number > effects);
+    // A pod at rest has none.
+    pod.pending_effects.shrink_to_fit();
     if !reported_since || !is_older {
         pod.last_reported = Rc::new(reported);
     }
