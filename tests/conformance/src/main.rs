@@ -52,7 +52,7 @@ struct ConformanceArgs {
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     rounds: u32,
     /// Specs at a time; serial ones follow alone.
-    #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, default_value_t = 6, value_parser = clap::value_parser!(u32).range(1..))]
     procs: u32,
     /// Builds the suite's programs and runs nothing.
     #[arg(long)]
@@ -167,6 +167,7 @@ async fn all(args: &ConformanceArgs) -> Result<bool, HarnessError> {
             args.rounds,
             log.display()
         ));
+        testbed.begin_round().await?;
         let ran = run::suite(&suite, &mut testbed, &selection, args.procs, &dir).await;
         testbed.save_logs(&dir)?;
         results.add(ran?);

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use polylet_harness::cluster::Component;
 use polylet_harness::error::{file, report};
 use polylet_harness::{Cluster, ClusterOptions, Flavour, HarnessError, Node, Registry};
+use serde_json::json;
 
 use crate::images::SuiteImage;
 use crate::node_suite::NodeSuite;
@@ -69,6 +70,19 @@ impl Testbed {
             testbed.cluster.server()
         ));
         Ok(testbed)
+    }
+
+    /// Removes what a spec of the node's suite leaves behind, a RuntimeClass that it creates again in the
+    /// next round.
+    ///
+    /// # Errors
+    /// Fails if the API server rejects the request.
+    pub(crate) async fn begin_round(&self) -> Result<(), HarnessError> {
+        if self.node_suite.is_some() {
+            let classes = "/apis/node.k8s.io/v1/runtimeclasses";
+            self.cluster.client().delete(classes, &json!({})).await?;
+        }
+        Ok(())
     }
 
     fn start_agent(&mut self) -> Result<(), HarnessError> {
