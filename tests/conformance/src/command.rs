@@ -13,7 +13,8 @@ use crate::unit::SOCKET_VARIABLE;
 /// The suite ends itself after this time.
 const LIMIT: &str = "6h";
 
-/// The command line of the testbed's suite, which writes its reports to `dir`.
+/// The command line of the testbed's suite: the runner with several processes of the tests, which it
+/// starts in their own directory. Reports are written to `dir`.
 ///
 /// # Errors
 /// Fails if a program of the control plane is missing or a file cannot be linked.
@@ -24,10 +25,27 @@ pub(crate) fn suite(
     procs: u32,
     dir: &Path,
 ) -> Result<Command, HarnessError> {
+    let tests = match &testbed.node_suite {
+        Some(node_suite) => node_suite.tests(suite)?,
+        None => suite.tests.clone(),
+    };
+    let mut command = ending_with_this();
+    command
+        .arg(&suite.runner)
+        .arg(format!("--procs={procs}"))
+        .arg(format!("--timeout={LIMIT}"))
+        .arg(format!("--focus={}", selection.regex()))
+        .arg(format!("--output-dir={}", dir.display()))
+        .args(["--json-report=report.json", "--no-color", "--silence-skips"])
+        .arg(tests)
+        .arg("--")
+        .arg(format!("--report-dir={}", dir.display()))
+        .arg(format!("--host={}", testbed.cluster.server()));
     match &testbed.node_suite {
-        Some(node_suite) => of_node(suite, testbed, node_suite, selection, procs, dir),
-        None => of_cluster(suite, testbed, selection, procs, dir),
+        Some(node_suite) => of_node(&mut command, testbed, node_suite),
+        None => of_cluster(&mut command, testbed)?,
     }
+    Ok(command)
 }
 
 /// Where the suite writes its report.
@@ -42,62 +60,24 @@ fn ending_with_this() -> Command {
     command
 }
 
-/// The runner with several processes of the tests, which it starts in their own directory.
-fn runner(
-    suite: &SuitePrograms,
-    selection: &SpecSelection,
-    procs: u32,
-    tests: &Path,
-    dir: &Path,
-) -> Command {
-    let mut command = ending_with_this();
-    command
-        .arg(&suite.runner)
-        .arg(format!("--procs={procs}"))
-        .arg(format!("--timeout={LIMIT}"))
-        .arg(format!("--focus={}", selection.regex()))
-        .arg(format!("--output-dir={}", dir.display()))
-        .args(["--json-report=report.json", "--no-color", "--silence-skips"])
-        .arg(tests)
-        .arg("--")
-        .arg(format!("--report-dir={}", dir.display()));
-    command
-}
-
-fn of_cluster(
-    suite: &SuitePrograms,
-    testbed: &Testbed,
-    selection: &SpecSelection,
-    procs: u32,
-    dir: &Path,
-) -> Result<Command, HarnessError> {
+/// Arguments of the cluster's suite.
+fn of_cluster(command: &mut Command, testbed: &Testbed) -> Result<(), HarnessError> {
     let cluster = &testbed.cluster;
     let kubectl = cluster.programs().path("kubectl")?;
-    let mut command = runner(suite, selection, procs, &suite.tests, dir);
     command
         .arg(format!("--kubeconfig={}", cluster.admin().display()))
-        .arg(format!("--host={}", cluster.server()))
         .arg(format!("--kubectl-path={}", kubectl.display()))
         .args(["--provider=skeleton", "--num-nodes=1"]);
-    Ok(command)
+    Ok(())
 }
 
-fn of_node(
-    suite: &SuitePrograms,
-    testbed: &Testbed,
-    node_suite: &NodeSuite,
-    selection: &SpecSelection,
-    procs: u32,
-    dir: &Path,
-) -> Result<Command, HarnessError> {
+/// Arguments and environment of the node's suite.
+fn of_node(command: &mut Command, testbed: &Testbed, node_suite: &NodeSuite) {
     let endpoint = testbed.node.containerd.endpoint();
     let path = std::env::var_os("PATH").unwrap_or_default();
     let programs = node_suite.units.programs().to_owned();
     let search = std::iter::once(programs).chain(std::env::split_paths(&path));
-    let tests = node_suite.tests(suite)?;
-    let mut command = runner(suite, selection, procs, &tests, dir);
     command
-        .arg(format!("--host={}", testbed.cluster.server()))
         .arg(format!("--bearer-token={}", node_suite.token))
         .arg(format!("--node-name={}", testbed.node.name()))
         .arg(format!("--dns-domain={CLUSTER_DOMAIN}"))
@@ -111,5 +91,4 @@ fn of_node(
         .arg("--prepull-images=false")
         .env("PATH", std::env::join_paths(search).unwrap_or(path))
         .env(SOCKET_VARIABLE, node_suite.units.socket());
-    Ok(command)
 }

@@ -68,8 +68,8 @@ enum SuiteKind {
     /// `e2e.test`: a cluster's API and what its nodes make of it.
     Cluster,
     /// `e2e_node.test`: one node from the inside, with restarts and other configurations of its agent.
-    /// The node uses the kubelet's own ports, root directory and cgroup, so that the
-    /// machine must have no other one.
+    /// The node uses the kubelet's own ports, root directory and cgroup, so that the machine must have no
+    /// other one.
     Node,
 }
 
