@@ -50,6 +50,9 @@ pub mod polylet {
         /// Volumes of pods.
         volume, "polylet.volume.v1.rs");
     package!(
+        /// Devices of plugins, and who has them.
+        device, "polylet.device.v1.rs");
+    package!(
         /// Images and room for them.
         imagegc, "polylet.imagegc.v1.rs");
     package!(
@@ -83,6 +86,16 @@ package!(
 package!(
     /// The container storage interface (CSI v1), declared in our own words.
     csi, "csi.v1.rs");
+/// The device plugin API, declared in our own words.
+pub mod deviceplugin {
+    #[doc = "Version 1, beta 1."]
+    #[allow(missing_docs, clippy::all, unreachable_pub)]
+    #[rustfmt::skip]
+    pub mod v1beta1 {
+        include!("gen/v1beta1.rs");
+    }
+}
+
 package!(
     /// How plugins make themselves known, declared in our own words.
     pluginregistration, "pluginregistration.rs");

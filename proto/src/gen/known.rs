@@ -24,6 +24,106 @@ impl Known for crate::common::v1::Synced {
         None
     }
 }
+impl Known for crate::device::v1::AllocateDevicesRequest {
+    fn unknown(&self) -> Option<&'static str> {
+        None
+    }
+}
+impl Known for crate::device::v1::AllocateDevicesResponse {
+    fn unknown(&self) -> Option<&'static str> {
+        None
+    }
+}
+impl Known for crate::device::v1::AllocatedDevice {
+    fn unknown(&self) -> Option<&'static str> {
+        None
+    }
+}
+impl Known for crate::device::v1::ContainerDeviceRequest {
+    fn unknown(&self) -> Option<&'static str> {
+        None
+    }
+}
+impl Known for crate::device::v1::ContainerDevices {
+    fn unknown(&self) -> Option<&'static str> {
+        None
+    }
+}
+impl Known for crate::device::v1::DeviceMount {
+    fn unknown(&self) -> Option<&'static str> {
+        None
+    }
+}
+impl Known for crate::device::v1::DeviceNode {
+    fn unknown(&self) -> Option<&'static str> {
+        None
+    }
+}
+impl Known for crate::device::v1::DeviceResource {
+    fn unknown(&self) -> Option<&'static str> {
+        None
+    }
+}
+impl Known for crate::device::v1::DeviceResourceKey {
+    fn unknown(&self) -> Option<&'static str> {
+        None
+    }
+}
+impl Known for crate::device::v1::PodDevices {
+    fn unknown(&self) -> Option<&'static str> {
+        None
+    }
+}
+impl Known for crate::device::v1::PodDevicesKey {
+    fn unknown(&self) -> Option<&'static str> {
+        None
+    }
+}
+impl Known for crate::device::v1::PrepareContainerRequest {
+    fn unknown(&self) -> Option<&'static str> {
+        None
+    }
+}
+impl Known for crate::device::v1::PrepareContainerResponse {
+    fn unknown(&self) -> Option<&'static str> {
+        None
+    }
+}
+impl Known for crate::device::v1::ResourceDevices {
+    fn unknown(&self) -> Option<&'static str> {
+        None
+    }
+}
+impl Known for crate::device::v1::WatchPodDevicesRequest {
+    fn unknown(&self) -> Option<&'static str> {
+        None
+    }
+}
+impl Known for crate::device::v1::WatchPodDevicesResponse {
+    const STREAMED: bool = true;
+    fn unknown(&self) -> Option<&'static str> {
+        None
+            .or_else(|| match &self.change {
+                None => Some("polylet.device.v1.WatchPodDevicesResponse.change"),
+                Some(_) => None,
+            })
+    }
+}
+impl Known for crate::device::v1::WatchResourcesRequest {
+    fn unknown(&self) -> Option<&'static str> {
+        None
+    }
+}
+impl Known for crate::device::v1::WatchResourcesResponse {
+    const STREAMED: bool = true;
+    fn unknown(&self) -> Option<&'static str> {
+        None
+            .or_else(|| match &self.change {
+                None => Some("polylet.device.v1.WatchResourcesResponse.change"),
+                Some(_) => None,
+            })
+    }
+}
 impl Known for crate::eviction::v1::Condition {
     fn unknown(&self) -> Option<&'static str> {
         None

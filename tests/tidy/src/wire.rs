@@ -26,7 +26,13 @@ const SECRETS: &[&str] = &[
 /// If a directory cannot be read.
 pub fn proto_files(root: &Path) -> std::io::Result<Vec<PathBuf>> {
     let mut found = Vec::new();
-    let roots = ["polylet", "runtime", "csi", "pluginregistration"];
+    let roots = [
+        "polylet",
+        "runtime",
+        "csi",
+        "deviceplugin",
+        "pluginregistration",
+    ];
     let mut queue: Vec<_> = roots.map(|of| root.join("proto").join(of)).into();
     while let Some(dir) = queue.pop() {
         if !dir.exists() {

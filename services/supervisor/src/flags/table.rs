@@ -80,6 +80,7 @@ pub(super) static FLAGS: [Flag; 161] = [
     flag("image-credential-provider-config", Text, Polylet("imageCredentialProviderConfigFile")),
     flag("image-credential-provider-bin-dir", Text, Polylet("imageCredentialProviderBinDir")),
     flag("run-directory", Text, Polylet("runDirectory")),
+    flag("device-plugin-directory", Text, Polylet("devicePluginDirectory")),
     flag("v", Verbosity, Polylet("logLevel")),
     flag("container-runtime-endpoint", Text, Kubelet("containerRuntimeEndpoint")),
     flag("image-service-endpoint", Text, Kubelet("imageServiceEndpoint")),

@@ -28,6 +28,8 @@ pub struct PolyletConfiguration {
     pub state_directory: PathBuf,
     /// Upstream's `--root-dir`: directory of pods, volumes and plugins.
     pub root_directory: PathBuf,
+    /// Directory in which device plugins register. Upstream's is fixed, whatever its root directory.
+    pub device_plugin_directory: PathBuf,
     /// Directory of links to container logs, for log collectors.
     pub container_logs_directory: PathBuf,
     /// Directory of the services' programs; by default that of `polylet`.
@@ -140,6 +142,7 @@ impl Default for PolyletConfiguration {
             run_directory: "/run/polylet".into(),
             state_directory: "/var/lib/polylet".into(),
             root_directory: "/var/lib/kubelet".into(),
+            device_plugin_directory: "/var/lib/kubelet/device-plugins".into(),
             container_logs_directory: "/var/log/containers".into(),
             bin_directory: None,
             kubeconfig: None,

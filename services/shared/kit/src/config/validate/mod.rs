@@ -54,6 +54,7 @@ pub(super) fn polylet(config: &PolyletConfiguration, problems: &mut Problems) {
         ("runDirectory", &config.run_directory),
         ("stateDirectory", &config.state_directory),
         ("rootDirectory", &config.root_directory),
+        ("devicePluginDirectory", &config.device_plugin_directory),
         ("containerLogsDirectory", &config.container_logs_directory),
     ] {
         if !path.is_absolute() {
@@ -76,6 +77,11 @@ pub(super) fn polylet(config: &PolyletConfiguration, problems: &mut Problems) {
     if config.run_directory.as_os_str().len() + longest > 107 {
         let value = config.run_directory.display();
         problems.not_allowed("runDirectory", value, "allowed are up to 82 bytes");
+    }
+    let registration = "/kubelet.sock";
+    if config.device_plugin_directory.as_os_str().len() + registration.len() > 107 {
+        let value = config.device_plugin_directory.display();
+        problems.not_allowed("devicePluginDirectory", value, "allowed are up to 94 bytes");
     }
     problems.within("parallelStarts", config.parallel_starts, 1, 1000);
     problems.at_least("traceRing.maxSpans", config.trace_ring.max_spans, 1);
