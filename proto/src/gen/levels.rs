@@ -1,6 +1,6 @@
 // This file is @generated from proto/baseline.txt.
 /// Level of `polylet.device.v1`.
-pub const DEVICE: u32 = 15;
+pub const DEVICE: u32 = 16;
 /// Level of `polylet.eviction.v1`.
 pub const EVICTION: u32 = 3;
 /// Level of `polylet.imagegc.v1`.
@@ -12,7 +12,7 @@ pub const NOTICE: u32 = 3;
 /// Level of `polylet.pleg.v1`.
 pub const PLEG: u32 = 11;
 /// Level of `polylet.podconfig.v1`.
-pub const PODCONFIG: u32 = 3;
+pub const PODCONFIG: u32 = 17;
 /// Level of `polylet.prober.v1`.
 pub const PROBER: u32 = 2;
 /// Level of `polylet.stats.v1`.

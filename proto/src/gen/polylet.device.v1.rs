@@ -135,6 +135,8 @@ pub struct AllocateDevicesRequest {
     /// All pods of the node are known: devices of other pods may be given away.
     #[prost(bool, tag = "4")]
     pub pods_synced: bool,
+    #[prost(message, optional, tag = "5")]
+    pub cause: ::core::option::Option<super::super::common::v1::Cause>,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct AllocateDevicesResponse {

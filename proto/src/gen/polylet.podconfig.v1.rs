@@ -30,6 +30,12 @@ pub struct Pod {
     /// stream; absent for a pod that no node agent had accepted.
     #[prost(message, optional, tag = "9")]
     pub start_time: ::core::option::Option<::prost_types::Timestamp>,
+    /// When the manifest of a static pod was last removed, if it was added again since. A pod
+    /// with a later time than before has to be started anew, even if its removal was never
+    /// sent: successive changes may be joined. The times of a pod only grow. Absent if no
+    /// removal is known, which says nothing about the pod.
+    #[prost(message, optional, tag = "10")]
+    pub removed_at: ::core::option::Option<::prost_types::Timestamp>,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct WatchPodsRequest {

@@ -1,4 +1,4 @@
-//! Status codes of gRPC, as traces name them.
+//! Status codes of gRPC, as traces and Go programs name them.
 
 use tonic::Code;
 
@@ -22,5 +22,13 @@ pub fn status_name(code: Code) -> &'static str {
         Code::Unavailable => "UNAVAILABLE",
         Code::DataLoss => "DATA_LOSS",
         Code::Unauthenticated => "UNAUTHENTICATED",
+    }
+}
+
+/// The name of a status code in messages of Go programs, such as upstream's.
+pub fn go_name(code: Code) -> String {
+    match code {
+        Code::Cancelled => "Canceled".to_owned(),
+        other => format!("{other:?}"),
     }
 }

@@ -38,6 +38,9 @@ pub fn pod_status(status: &mut PodStatus) {
     ] {
         for container in statuses.iter_mut().flatten() {
             shrink(&mut container.volume_mounts);
+            let resources = container.allocated_resources_status.iter_mut().flatten();
+            resources.for_each(|resource| shrink(&mut resource.resources));
+            shrink(&mut container.allocated_resources_status);
         }
         shrink(statuses);
     }
@@ -83,6 +86,7 @@ mod tests {
             "containerStatuses": [{
                 "name": "a", "ready": true, "restartCount": 0, "image": "", "imageID": "",
                 "volumeMounts": [{ "name": "v", "mountPath": "/v" }],
+                "allocatedResourcesStatus": [{ "name": "x", "resources": [{ "resourceID": "1" }] }],
             }],
         });
         let mut status: PodStatus = serde_json::from_str(&text.to_string()).unwrap();
@@ -91,6 +95,9 @@ mod tests {
         assert_eq!(status.conditions.as_ref().unwrap().capacity(), 1);
         assert_eq!(containers.capacity(), 1);
         assert_eq!(containers[0].volume_mounts.as_ref().unwrap().capacity(), 1);
+        let devices = containers[0].allocated_resources_status.as_ref().unwrap();
+        assert_eq!(devices.capacity(), 1);
+        assert_eq!(devices[0].resources.as_ref().unwrap().capacity(), 1);
         assert_eq!(serde_json::to_value(&status).unwrap(), text);
     }
 }

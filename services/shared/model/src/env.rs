@@ -162,6 +162,30 @@ impl Environment {
         self.set_bytes(name, 0, |env| env.expand(text, || variable(name)))
     }
 
+    /// Puts variables before all others. A variable of the same name that is set already has precedence,
+    /// as the later one.
+    ///
+    /// # Errors
+    /// When the environment becomes too large.
+    pub fn prepend(
+        &mut self,
+        variables: &BTreeMap<String, String>,
+    ) -> Result<(), EnvironmentTooLarge> {
+        for (name, value) in variables {
+            let process = process_bytes(name, value.len());
+            self.charge(process, value.len(), || variable(name))?;
+        }
+        let own = std::mem::take(&mut self.variables);
+        let added = variables.iter();
+        let added = added.map(|(name, value)| (name.clone(), value.clone().into_bytes()));
+        self.variables = added.chain(own).collect();
+        let names = self.variables.iter().enumerate();
+        self.positions = names
+            .map(|(position, (name, _))| (name.clone(), position))
+            .collect();
+        Ok(())
+    }
+
     /// Expands one text of the command or the arguments. `at` names it in the error.
     ///
     /// # Errors

@@ -22,6 +22,7 @@ pub mod declared_features;
 pub mod defaults;
 pub mod env;
 pub mod env_file;
+pub mod extended_resource;
 pub mod hash;
 pub mod hook;
 pub mod host_port;

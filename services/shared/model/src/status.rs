@@ -17,6 +17,7 @@ use crate::qos;
 mod condition_state;
 mod conditions;
 mod containers;
+mod devices;
 mod inputs;
 mod lookup;
 mod phases;
@@ -30,8 +31,8 @@ mod transition_times;
 mod volume_mounts;
 
 pub use inputs::{
-    ContainerPhase, ContainerProbeResult, PendingResize, PodWorkerState, ResizeInProgress,
-    RuntimeContainer, RuntimeSandbox, StatusInputs, TerminalDecision, WaitReason,
+    ContainerPhase, ContainerProbeResult, DeviceStatus, PendingResize, PodWorkerState,
+    ResizeInProgress, RuntimeContainer, RuntimeSandbox, StatusInputs, TerminalDecision, WaitReason,
 };
 pub use resources::ActualResources;
 

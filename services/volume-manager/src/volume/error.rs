@@ -1,12 +1,13 @@
 use std::io;
 use std::path::PathBuf;
 
+use polylet_kit::rpc_status::go_name;
 use polylet_kit::subprocess::SubprocessError;
 use thiserror::Error;
 
 /// A CSI call that failed.
 #[derive(Debug, Error)]
-#[error("{call}rpc error: code = {} desc = {message}", code_name(*.code))]
+#[error("{call}rpc error: code = {} desc = {message}", go_name(*.code))]
 pub struct CsiError {
     /// The prefix of the message: upstream's name of the call, or empty.
     pub call: &'static str,
@@ -14,14 +15,6 @@ pub struct CsiError {
     pub code: tonic::Code,
     /// The driver's message.
     pub message: String,
-}
-
-/// The name of a gRPC code as grpc-go writes it.
-fn code_name(code: tonic::Code) -> String {
-    match code {
-        tonic::Code::Cancelled => "Canceled".to_owned(),
-        other => format!("{other:?}"),
-    }
 }
 
 /// Why an operation on a volume failed. Never shows the content of files.

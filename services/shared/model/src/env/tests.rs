@@ -216,3 +216,28 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn prepended_variables_yield_to_those_that_are_set() {
+    let mut env = Environment::new();
+    env.set("B", b"own").unwrap();
+    env.set_expanded("C", "$(A)").unwrap();
+    let devices = [("A", "device"), ("B", "device")];
+    let devices = devices.map(|(name, value)| (name.to_owned(), value.to_owned()));
+    env.prepend(&devices.into()).unwrap();
+    assert_eq!(text(&env, "A").unwrap(), "device");
+    assert_eq!(text(&env, "B").unwrap(), "own");
+    assert_eq!(text(&env, "C").unwrap(), "$(A)", "set before");
+    let expanded = env.expand_argument("$(A) $(B)", || "args[0]".to_owned());
+    assert_eq!(expanded.unwrap(), b"device own");
+    let names: Vec<_> = env.into_vec().into_iter().map(|(name, _)| name).collect();
+    assert_eq!(names, ["A", "B", "B", "C"]);
+}
+
+#[test]
+fn prepended_variables_count_for_the_limit() {
+    let mut env = Environment::new();
+    let large = "x".repeat(MAX_PROCESS_BYTES);
+    let error = env.prepend(&[("A".to_owned(), large)].into()).unwrap_err();
+    assert!(matches!(error, EnvironmentTooLarge::Process { at } if at.contains("\"A\"")));
+}

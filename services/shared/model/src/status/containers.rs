@@ -21,7 +21,12 @@ pub(super) fn compute(facts: &StatusInputs<'_>) -> ContainerStatuses {
         readiness::set(facts, kind, spec, &mut status);
         match kind {
             ContainerKind::Init | ContainerKind::Sidecar => statuses.init.push(status),
-            ContainerKind::Regular => statuses.regular.push(status),
+            ContainerKind::Regular => {
+                let previous = previous_status(facts, kind, &spec.name);
+                status.allocated_resources_status =
+                    super::devices::resource_statuses(facts, &spec.name, previous);
+                statuses.regular.push(status);
+            }
             ContainerKind::Ephemeral => statuses.ephemeral.push(status),
         }
     }

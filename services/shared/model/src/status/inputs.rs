@@ -101,6 +101,19 @@ pub struct WaitReason {
     pub restarts: u32,
 }
 
+/// A device that is allocated to a container.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DeviceStatus {
+    /// The container's name.
+    pub container: String,
+    /// The extended resource: `example.com/device`.
+    pub resource: String,
+    /// The plugin's id of the device.
+    pub id: String,
+    /// Whether the plugin reports it as healthy.
+    pub healthy: bool,
+}
+
 /// The decision that a pod has ended for good.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TerminalDecision {
@@ -165,6 +178,8 @@ pub struct StatusInputs<'a> {
     pub probe_results: &'a [ContainerProbeResult],
     /// The reasons of waiting containers, at most one per container.
     pub waiting: &'a [WaitReason],
+    /// The devices of the pod's containers; `None` while they are unknown.
+    pub devices: Option<&'a [DeviceStatus]>,
     /// A resize that is not allocated.
     pub resize_pending: Option<&'a PendingResize>,
     /// A resize that is being applied.

@@ -8,6 +8,7 @@ use crate::probe::ProbeKind;
 
 mod cancelled_starts;
 mod container_states;
+mod devices;
 mod pod_conditions;
 mod pod_phases;
 mod properties;
@@ -22,6 +23,7 @@ struct Fixture {
     containers: Vec<RuntimeContainer>,
     probe_results: Vec<ContainerProbeResult>,
     waiting: Vec<WaitReason>,
+    devices: Option<Vec<DeviceStatus>>,
     resize_pending: Option<PendingResize>,
     resize_in_progress: Option<ResizeInProgress>,
     worker_state: PodWorkerState,
@@ -48,6 +50,7 @@ fn fixture_from_source(spec: Value, source: &str) -> Fixture {
         containers: Vec::new(),
         probe_results: Vec::new(),
         waiting: Vec::new(),
+        devices: Some(Vec::new()),
         resize_pending: None,
         resize_in_progress: None,
         worker_state: PodWorkerState::Syncing,
@@ -67,6 +70,7 @@ impl Fixture {
             containers: &self.containers,
             probe_results: &self.probe_results,
             waiting: &self.waiting,
+            devices: self.devices.as_deref(),
             resize_pending: self.resize_pending.as_ref(),
             resize_in_progress: self.resize_in_progress.as_ref(),
             worker_state: self.worker_state,

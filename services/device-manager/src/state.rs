@@ -1,0 +1,113 @@
+//! State owned by the event loop.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::path::PathBuf;
+
+use jiff::Timestamp;
+use polylet_kit::CancellationToken;
+use polylet_wire::common::v1::{Cause, PodRef};
+use polylet_wire::device::v1::{AllocateDevicesResponse, PrepareContainerResponse};
+use tokio::sync::oneshot;
+use tokio::time::Instant;
+
+use crate::checkpoint::{self, PluginSockets};
+use crate::core::allocations::{AllocationKey, DeviceAllocations};
+use crate::core::checkpoint::DeviceCheckpoint;
+use crate::core::inventory::DeviceInventory;
+use crate::core::pod_allocation::PodAllocation;
+use crate::plugin::calls::PluginClient;
+
+/// The state of the event loop.
+#[derive(Default)]
+pub(crate) struct DeviceState {
+    pub(crate) inventory: DeviceInventory,
+    pub(crate) allocations: DeviceAllocations,
+    /// The plugins that can be called, by resource.
+    pub(crate) plugins: BTreeMap<String, ConnectedPlugin>,
+    /// Connections whose plugins have not answered yet, by id.
+    pub(crate) connecting: BTreeMap<u64, (PathBuf, CancellationToken)>,
+    /// Sockets of plugins for the next process.
+    pub(crate) sockets: PluginSockets,
+    /// The id of the next connection.
+    pub(crate) next_connection: u64,
+    /// Resources whose plugins this process connects to by itself, and has not heard of.
+    pub(crate) unsettled: BTreeSet<String>,
+    /// What is being done for pods, in order; the first one is under way.
+    pub(crate) jobs: BTreeMap<String, VecDeque<PodJob>>,
+}
+
+/// A plugin that can be called.
+pub(crate) struct ConnectedPlugin {
+    pub(crate) id: u64,
+    pub(crate) client: PluginClient,
+    pub(crate) socket: PathBuf,
+    pub(crate) closed: CancellationToken,
+}
+
+/// What is done for a pod.
+pub(crate) struct PodJob {
+    pub(crate) pod: PodRef,
+    pub(crate) cause: Option<Cause>,
+    pub(crate) allocation: PodAllocation,
+    pub(crate) purpose: JobPurpose,
+    /// The devices that a plugin is preparing, and since when.
+    pub(crate) allocating: Option<(AllocationKey, BTreeSet<String>, Instant)>,
+}
+
+/// Why devices are allocated, and where the result goes.
+pub(crate) enum JobPurpose {
+    /// The pod is being admitted.
+    Admission(oneshot::Sender<AllocateDevicesResponse>),
+    /// A container is about to be created.
+    Start {
+        container: String,
+        /// Resources whose plugins have not prepared the start yet.
+        unprepared: VecDeque<String>,
+        response: oneshot::Sender<PrepareContainerResponse>,
+    },
+}
+
+impl DeviceState {
+    /// The state of a former process.
+    pub(crate) fn restore(
+        checkpoint: &DeviceCheckpoint,
+        sockets: PluginSockets,
+        now: Timestamp,
+    ) -> Self {
+        let mut inventory = DeviceInventory::default();
+        let registered = checkpoint.registered_devices.iter().flatten();
+        let registered: BTreeSet<&String> = registered.map(|(resource, _)| resource).collect();
+        for resource in registered.into_iter().chain(sockets.keys()) {
+            inventory.restore(resource, sockets.contains_key(resource), now);
+        }
+        DeviceState {
+            inventory,
+            allocations: checkpoint::allocations_of(checkpoint),
+            unsettled: sockets.keys().cloned().collect(),
+            sockets,
+            ..DeviceState::default()
+        }
+    }
+
+    /// Whether the plugins of the former process have listed their devices again.
+    pub(crate) fn is_settled(&self) -> bool {
+        self.unsettled.is_empty()
+    }
+
+    /// Whether a resource is one of plugins.
+    pub(crate) fn is_device_resource(&self, resource: &str) -> bool {
+        self.inventory.is_registered(resource) || self.allocations.is_allocated(resource)
+    }
+
+    /// The devices that are allocated to all pods, if this one has any.
+    pub(crate) fn counts_for(&self, pod_uid: &str) -> BTreeMap<String, u64> {
+        if !self.allocations.has_pod(pod_uid) {
+            return BTreeMap::new();
+        }
+        let counts = self.allocations.counts().into_iter();
+        let number = |count: usize| u64::try_from(count).unwrap_or(u64::MAX);
+        counts
+            .map(|(resource, count)| (resource, number(count)))
+            .collect()
+    }
+}
