@@ -8,7 +8,7 @@ use tokio::sync::oneshot;
 /// Everything that can happen to this service.
 pub(crate) enum Input {
     /// A change from a source of pods.
-    Pod(PodSource, Update<String, Pod>),
+    Pod(PodSource, Box<Update<String, Pod>>),
     /// A call of `Reclaim`.
     Reclaim(ReclaimCall),
     /// The next list of images for the node's status is due.

@@ -97,7 +97,7 @@ impl EventLoop {
         match input {
             Input::Pod(source, update) => {
                 let had_synced = self.manager.has_synced();
-                self.handle_pod(source, update);
+                self.handle_pod(source, *update);
                 // Nothing could be removed until now.
                 if !had_synced && self.manager.has_synced() {
                     self.collect_garbage().await;

@@ -11,7 +11,7 @@ use crate::manifest::FIELDS;
 pub(crate) fn all(ctx: &Ctx) -> Vec<BoxStream<'static, Input>> {
     let pods = follow::podconfig::SOURCES.map(|source| {
         follow::podconfig::pods_masked(ctx, source, &FIELDS)
-            .map(move |update| Input::Pod(source, update))
+            .map(move |update| Input::Pod(source, Box::new(update)))
             .boxed()
     });
     pods.into()

@@ -42,6 +42,7 @@ pub(crate) fn pod(
             links: Vec::new(),
         }),
         stale_since: stale_since.map(to_wire),
+        removed_at: pod.removed_at.map(to_wire),
         ..Pod::default()
     }
 }
@@ -51,6 +52,7 @@ pub(crate) fn persisted_cause(cause: &Cause, digest: &str) -> PersistedCause {
         digest: digest.to_owned(),
         traceparent: cause.traceparent.clone(),
         observed_at: from_wire_opt(cause.observed_at.as_ref()),
+        removed_at: None,
     }
 }
 
@@ -75,6 +77,7 @@ pub(crate) fn api_pod(pod: ApiPod, cause: Cause) -> Pod {
         reported_status: pod.status,
         terminal_phase: terminal_phase.into(),
         start_time,
+        removed_at: None,
     }
 }
 

@@ -11,12 +11,14 @@ use bytes::Bytes;
 use jiff::Timestamp;
 
 use super::parse::Parsed;
+use super::removals::Removals;
 use super::{LocalObject, ObjectId, StaticPod, field};
 
 /// All manifests of a source by origin. The order of updates does not affect [`Manifests::merged`].
 #[derive(Clone, Debug, Default)]
 pub struct Manifests {
     all: BTreeMap<String, ManifestState>,
+    removals: Removals,
 }
 
 /// The current items of one manifest.
@@ -44,16 +46,32 @@ pub struct MergedPods {
 }
 
 impl Manifests {
+    /// No manifests yet, with the removals that were persisted by an earlier process.
+    pub fn with_removals(removals: Removals) -> Manifests {
+        Manifests {
+            removals,
+            ..Manifests::default()
+        }
+    }
+
     /// Restores a manifest that was persisted by an earlier process.
     pub fn restore(&mut self, origin: String, manifest: ManifestState) {
         self.all.insert(origin, manifest);
     }
 
-    /// Handles a complete reading of a manifest.
-    pub fn update(&mut self, origin: &str, parsed: Parsed, fingerprint: String) {
+    /// Handles a complete reading of a manifest at `now`.
+    pub fn update(&mut self, origin: &str, parsed: Parsed, fingerprint: String, now: Timestamp) {
+        let mut pods = parsed.pods;
+        for pod in &mut pods {
+            pod.removed_at = match self.pod(&pod.uid) {
+                Some(known) => known.removed_at,
+                None => self.removals.take(&pod.uid),
+            };
+        }
         let previous = self.all.remove(origin).unwrap_or_default();
+        let previous_pods = uids(&previous);
         let mut current = ManifestState {
-            pods: parsed.pods,
+            pods,
             objects: parsed.objects,
             errors: parsed.errors,
             fingerprint,
@@ -62,6 +80,7 @@ impl Manifests {
             retain_previous(&mut current, previous);
         }
         self.all.insert(origin.to_owned(), current);
+        self.record_removals(previous_pods, now);
     }
 
     /// Handles a manifest that could not be read: its items are retained.
@@ -76,14 +95,38 @@ impl Manifests {
         self.all.insert(origin.to_owned(), current);
     }
 
-    /// Removes a manifest that was deleted.
-    pub fn remove(&mut self, origin: &str) {
-        self.all.remove(origin);
+    /// Removes a manifest that was deleted, as observed at `now`.
+    pub fn remove(&mut self, origin: &str, now: Timestamp) {
+        if let Some(removed) = self.all.remove(origin) {
+            self.record_removals(uids(&removed), now);
+        }
     }
 
-    /// Removes all manifests whose origin `exists` does not confirm.
-    pub fn retain(&mut self, exists: impl Fn(&str) -> bool) {
-        self.all.retain(|origin, _| exists(origin));
+    /// Removes all manifests whose origin `exists` does not confirm at `now`.
+    pub fn retain(&mut self, exists: impl Fn(&str) -> bool, now: Timestamp) {
+        let mut removed = Vec::new();
+        self.all.retain(|origin, manifest| {
+            let exists = exists(origin);
+            if !exists {
+                removed.extend(uids(manifest));
+            }
+            exists
+        });
+        self.record_removals(removed, now);
+    }
+
+    /// Records which of the pods that a manifest had are in no manifest any more.
+    fn record_removals(&mut self, pods: Vec<(String, Option<Timestamp>)>, now: Timestamp) {
+        for (uid, previous) in pods {
+            if self.pod(&uid).is_none() {
+                self.removals.record(&uid, previous, now);
+            }
+        }
+    }
+
+    /// The pods that were removed.
+    pub fn removals(&self) -> &Removals {
+        &self.removals
     }
 
     /// Whether a manifest has items, which a half-written file could remove.
@@ -100,11 +143,12 @@ impl Manifests {
 
     /// When a uid was first seen.
     pub fn first_seen(&self, uid: &str) -> Option<Timestamp> {
-        self.all
-            .values()
-            .flat_map(|m| &m.pods)
-            .find(|p| p.uid == uid)
-            .map(|p| p.first_seen)
+        self.pod(uid).map(|pod| pod.first_seen)
+    }
+
+    fn pod(&self, uid: &str) -> Option<&StaticPod> {
+        let mut pods = self.all.values().flat_map(|manifest| &manifest.pods);
+        pods.find(|pod| pod.uid == uid)
     }
 
     /// All manifests by origin.
@@ -188,6 +232,12 @@ impl Manifests {
             }
         }
     }
+}
+
+/// The pods of a manifest, with the times of their last removals.
+fn uids(manifest: &ManifestState) -> Vec<(String, Option<Timestamp>)> {
+    let pods = manifest.pods.iter();
+    pods.map(|pod| (pod.uid.clone(), pod.removed_at)).collect()
 }
 
 /// Retains previous items that have no successor, and adds an error that lists them.

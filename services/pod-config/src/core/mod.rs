@@ -13,6 +13,7 @@ pub mod mask;
 pub mod merge;
 pub mod object;
 pub mod parse;
+pub mod removals;
 pub mod state;
 pub mod typed;
 pub mod validate;
@@ -65,6 +66,9 @@ pub struct StaticPod {
     pub digest: String,
     /// When this uid was first seen.
     pub first_seen: Timestamp,
+    /// When this uid was last removed, if it was added again since; unknown to former versions.
+    #[serde(default)]
+    pub removed_at: Option<Timestamp>,
     /// The complete `v1.Pod` as canonical JSON.
     #[serde(with = "json_text")]
     pub manifest: Bytes,

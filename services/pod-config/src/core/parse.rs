@@ -143,6 +143,8 @@ fn pod(
         digest: text.digest(),
         manifest: text.into_bytes(),
         first_seen,
+        // Known where manifests are merged.
+        removed_at: None,
         location: String::new(),
     };
     let warnings = unknown

@@ -7,6 +7,7 @@ use polylet_kit::config::KeepSecrets;
 use serde::{Deserialize, Serialize};
 
 use super::merge::{ManifestState, Manifests};
+use super::removals::Removals;
 use super::{LocalObject, StaticPod};
 
 /// Version of the file format.
@@ -27,6 +28,9 @@ pub struct PersistedSource {
     /// those of pods that a kubelet left running.
     #[serde(default, rename = "adopted")]
     pub uids: BTreeMap<String, String>,
+    /// When pods were removed, by uid; former versions have none.
+    #[serde(default)]
+    pub removals: BTreeMap<String, Timestamp>,
 }
 
 /// Items of one manifest.
@@ -49,6 +53,9 @@ pub struct PersistedCause {
     pub traceparent: String,
     /// When the change was first observed.
     pub observed_at: Option<Timestamp>,
+    /// See [`StaticPod::removed_at`]: a pod that was added again has another cause.
+    #[serde(default)]
+    pub removed_at: Option<Timestamp>,
 }
 
 impl PersistedSource {
@@ -60,6 +67,7 @@ impl PersistedSource {
         causes: BTreeMap<String, PersistedCause>,
         uids: BTreeMap<String, String>,
     ) -> Self {
+        let removals = manifests.removals().all().clone();
         let manifests = manifests
             .iter()
             .filter(|(_, m)| !m.pods.is_empty() || !m.objects.is_empty())
@@ -78,6 +86,7 @@ impl PersistedSource {
             manifests,
             causes,
             uids,
+            removals,
         }
     }
 
@@ -105,7 +114,7 @@ impl PersistedSource {
 
     /// The manifests as they were.
     pub fn manifests(&self) -> Manifests {
-        let mut manifests = Manifests::default();
+        let mut manifests = Manifests::with_removals(Removals::new(self.removals.clone()));
         for (origin, manifest) in self.manifests.clone() {
             let state = ManifestState {
                 pods: manifest.pods,

@@ -48,6 +48,7 @@ fn messages(parsed: &Parsed) -> Vec<String> {
 
 mod documents;
 mod properties;
+mod removals;
 
 #[test]
 fn static_pod_gets_uid_name_and_annotations() {
@@ -192,6 +193,7 @@ fn invalid_manifest_retains_its_previous_pods() {
         "/m/a",
         read(&format!("{}---\n{}", pod_text("a"), pod_text("b"))),
         String::new(),
+        NOW,
     );
     let names = |manifests: &Manifests| {
         manifests
@@ -203,7 +205,7 @@ fn invalid_manifest_retains_its_previous_pods() {
     };
     let both = names(&manifests);
     assert_eq!(both.len(), 2);
-    manifests.update("/m/a", read("apiVersion: v1\nkind: Po"), String::new());
+    manifests.update("/m/a", read("apiVersion: v1\nkind: Po"), String::new(), NOW);
     assert_eq!(names(&manifests), both);
     assert!(
         manifests
@@ -219,6 +221,7 @@ fn invalid_manifest_retains_its_previous_pods() {
             pod_text("a").replace("busybox", "new")
         )),
         String::new(),
+        NOW,
     );
     assert_eq!(
         names(&manifests),
@@ -247,9 +250,9 @@ fn invalid_manifest_retains_its_previous_pods() {
         serde_json::from_str(&serde_json::to_string(&persisted).expect("JSON")).expect("state");
     assert_eq!(back, persisted);
     assert_eq!(names(&back.manifests()), both);
-    manifests.update("/m/a", read(&pod_text("a")), String::new());
+    manifests.update("/m/a", read(&pod_text("a")), String::new(), NOW);
     assert_eq!(names(&manifests).len(), 1, "a valid manifest removes pods");
-    manifests.remove("/m/a");
+    manifests.remove("/m/a", NOW);
     assert_eq!(manifests.merged(), Default::default());
 }
 
@@ -261,6 +264,7 @@ fn first_pod_of_a_name_wins() {
             file,
             parse(pod_text("a").as_bytes(), &origin(file), &|_| None, NOW),
             String::new(),
+            NOW,
         );
     };
     update(&mut manifests, "/m/b");

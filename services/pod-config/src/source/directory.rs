@@ -1,11 +1,11 @@
 //! Watching of the manifest directory.
 //!
 //! A file is read when its writer has closed it, when it was moved into place, or when it has been
-//! quiet for a while, but as far as possible not while it is being written. A deleted file is
-//! checked again a moment later, since editors replace files by deleting them first.
+//! quiet for a while, but as far as possible not while it is being written. A file that is deleted or
+//! moved away is removed at once, as for a kubelet, also if another takes its place a moment later.
 
-use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,14 +14,16 @@ use polylet_kit::CancellationToken;
 use polylet_schedule::{Backoff, DueQueue};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until, timeout};
+use tracing::Span;
 
 use super::events::{DirectoryEvent, DirectoryEvents};
 use super::scan::{self, QUIET_PERIOD, ReadRequest, ReadTarget};
 use crate::config::DirectoryConfig;
-use crate::input::{DirListing, Input, ReadResult, ScanResult};
+use crate::input::{DirListing, FileState, Input, ReadResult, ScanResult};
 
-/// How long an editor may take to replace a deleted file.
-const REPLACE_GRACE: Duration = Duration::from_millis(10);
+/// When the path of a removed file is read, in case of a file there whose event came first: that of
+/// two files that were exchanged.
+const RECHECK_DELAY: Duration = Duration::from_millis(10);
 /// After this time the directory counts as unresponsive.
 const SCAN_TIMEOUT: Duration = Duration::from_secs(10);
 /// First delay before a lost inotify watch is added again.
@@ -36,6 +38,8 @@ pub struct DirectoryWatcher {
     restored: BTreeMap<String, String>,
     /// Fingerprints of files that were read while possibly incomplete.
     unsettled: BTreeMap<String, String>,
+    /// Files that were deleted or moved away, to be reported before any is read.
+    removed: BTreeSet<String>,
     /// Files to be read.
     due: DueQueue<String, Instant>,
     /// When the changes of these files were first observed.
@@ -61,6 +65,7 @@ impl DirectoryWatcher {
             missing_since: None,
             restored,
             unsettled: BTreeMap::new(),
+            removed: BTreeSet::new(),
             due: DueQueue::new(),
             observed_at: BTreeMap::new(),
             events: None,
@@ -89,7 +94,8 @@ impl DirectoryWatcher {
             }
             while !self.wait(next_scan).await {
                 let targets = self.due_targets();
-                if !targets.is_empty() && !self.scan(ReadRequest::Some(targets), to).await {
+                let any = !targets.is_empty() || !self.removed.is_empty();
+                if any && !self.scan(ReadRequest::Some(targets), to).await {
                     return;
                 }
             }
@@ -166,7 +172,10 @@ impl DirectoryWatcher {
                 }
                 DirectoryEvent::Written(path) => (path, now, true),
                 DirectoryEvent::AttributesChanged(path) => (path, now, false),
-                DirectoryEvent::Removed(path) => (path, now + REPLACE_GRACE, true),
+                DirectoryEvent::Removed(path) => {
+                    self.remove(&path);
+                    (path, now + RECHECK_DELAY, true)
+                }
                 DirectoryEvent::Writing(path) => (path, now + QUIET_PERIOD, true),
             };
             // The scan reports names that are not UTF-8.
@@ -181,6 +190,16 @@ impl DirectoryWatcher {
         rescan
     }
 
+    /// Has a removed file reported; one that is there again is another one.
+    fn remove(&mut self, path: &Path) {
+        let Some(origin) = path.to_str() else {
+            return;
+        };
+        self.known.remove(origin);
+        self.unsettled.remove(origin);
+        self.removed.insert(origin.to_owned());
+    }
+
     /// Schedules the reading of a file. An earlier observation of the same change is retained.
     fn schedule(&mut self, origin: String, at: Instant, observed_at: Timestamp) {
         self.observed_at
@@ -192,6 +211,7 @@ impl DirectoryWatcher {
     /// Scans, records the fingerprints, and sends the result; false when the receiver is closed.
     async fn scan(&mut self, request: ReadRequest, to: &mpsc::Sender<Input>) -> bool {
         let root = self.config.path.clone();
+        let removed = self.removed_files();
         let mut scanning = tokio::task::spawn_blocking(move || scan::scan(&root, request));
         let scanned = match timeout(SCAN_TIMEOUT, &mut scanning).await {
             Ok(scanned) => scanned,
@@ -206,9 +226,23 @@ impl DirectoryWatcher {
             }
         };
         let mut scan = scanned.unwrap_or_else(|error| unreadable(format!("scan failed: {error}")));
+        scan.files.splice(..0, removed);
         self.confirm_missing(&mut scan.listing);
         self.record_scan(&scan);
         to.send(Input::Directory(scan)).await.is_ok()
+    }
+
+    /// The files that were removed since the last scan.
+    fn removed_files(&mut self) -> Vec<FileState> {
+        let observed_at = Timestamp::now();
+        let removed = std::mem::take(&mut self.removed).into_iter();
+        let gone = |origin| FileState {
+            origin,
+            observed_at,
+            span: Span::none(),
+            result: ReadResult::Gone,
+        };
+        removed.map(gone).collect()
     }
 
     /// A directory with manifests that disappears is unreadable for one interval, and missing only
@@ -279,14 +313,63 @@ fn unreadable(message: String) -> ScanResult {
 mod tests {
     use super::*;
 
-    #[test]
-    fn last_event_of_a_file_decides_when_it_is_read() {
+    fn watcher() -> DirectoryWatcher {
         let config = DirectoryConfig {
             path: PathBuf::from("/m"),
             interval: QUIET_PERIOD,
             pod_logs: PathBuf::from("/l"),
         };
-        let mut watcher = DirectoryWatcher::new(config, BTreeMap::new());
+        DirectoryWatcher::new(config, BTreeMap::new())
+    }
+
+    #[test]
+    fn file_that_is_deleted_or_moved_away_is_removed_also_if_it_is_there_again() {
+        use DirectoryEvent::{AttributesChanged, Removed, RescanRequired, WatchLost};
+        use DirectoryEvent::{Writing, Written};
+        let a = || PathBuf::from("/m/a");
+        for (case, events, is_removed) in [
+            ("deleted", vec![Removed(a())], true),
+            (
+                "deleted and written again",
+                vec![Removed(a()), Writing(a()), Written(a())],
+                true,
+            ),
+            (
+                "moved away and back",
+                vec![Removed(a()), Written(a())],
+                true,
+            ),
+            (
+                "deleted before events were lost",
+                vec![Removed(a()), RescanRequired],
+                true,
+            ),
+            ("replaced by another file", vec![Written(a())], false),
+            ("written in place", vec![Writing(a()), Written(a())], false),
+            ("another mode", vec![AttributesChanged(a())], false),
+            ("events were lost", vec![RescanRequired], false),
+            ("watch was lost", vec![WatchLost], false),
+            (
+                "another file is deleted",
+                vec![Removed(PathBuf::from("/m/b"))],
+                false,
+            ),
+        ] {
+            let mut watcher = watcher();
+            watcher.known.insert("/m/a".to_owned(), "1".to_owned());
+            watcher.handle_events(events);
+            let removed = watcher.removed_files();
+            let gone =
+                |file: &FileState| file.origin == "/m/a" && matches!(file.result, ReadResult::Gone);
+            assert_eq!(removed.iter().any(gone), is_removed, "{case}");
+            assert_eq!(watcher.known.is_empty(), is_removed, "{case}");
+            assert!(watcher.removed_files().is_empty(), "{case}: reported once");
+        }
+    }
+
+    #[test]
+    fn last_event_of_a_file_decides_when_it_is_read() {
+        let mut watcher = watcher();
         let path = || PathBuf::from("/m/a");
         let due = |watcher: &DirectoryWatcher| watcher.due.due(&"/m/a".to_owned());
         assert!(!watcher.handle_events(vec![DirectoryEvent::Writing(path())]));

@@ -111,15 +111,17 @@ impl SourceState {
     }
 
     pub(super) async fn handle_scan(&mut self, scan: ScanResult) {
+        let now = Timestamp::now();
         match scan.listing {
             DirListing::Partial => {}
             DirListing::Missing => {
-                self.manifests.retain(|_| false);
+                self.manifests.retain(|_| false, now);
                 self.mark_synced();
                 self.error = Some("does not exist; the source has no pods".to_owned());
             }
             DirListing::Complete(origins) => {
-                self.manifests.retain(|origin| origins.contains(origin));
+                self.manifests
+                    .retain(|origin| origins.contains(origin), now);
                 self.mark_synced();
             }
             DirListing::Unreadable(message) => self.mark_failed(message),
@@ -138,7 +140,7 @@ impl SourceState {
             result,
         } = file;
         match result {
-            ReadResult::Gone => return self.manifests.remove(&origin),
+            ReadResult::Gone => return self.manifests.remove(&origin, observed_at),
             ReadResult::Unreadable {
                 message,
                 fingerprint,
@@ -159,7 +161,8 @@ impl SourceState {
                 self.adoption.changed_at = changed_at;
                 let parsed = self.parse(bytes, origin.clone(), &span).await;
                 self.remember_uids(&parsed);
-                self.manifests.update(&origin, parsed, fingerprint);
+                self.manifests
+                    .update(&origin, parsed, fingerprint, observed_at);
             }
         }
         self.traces.add(origin, span, observed_at);
@@ -191,8 +194,9 @@ impl SourceState {
                     self.parse(bytes, url, &span).await
                 };
                 self.remember_uids(&parsed);
-                self.manifests.retain(|other| other == origin);
-                self.manifests.update(&origin, parsed, fingerprint);
+                self.manifests.retain(|other| other == origin, observed_at);
+                self.manifests
+                    .update(&origin, parsed, fingerprint, observed_at);
                 self.traces.add(origin, span, observed_at);
                 self.mark_synced();
             }
@@ -317,14 +321,16 @@ impl SourceState {
     /// Updates the store, persists the state, and ends the traces of all changes.
     pub(super) async fn publish(&mut self, merged: &MergedPods) {
         let mut traces = std::mem::take(&mut self.traces);
-        let mut causes = BTreeMap::new();
-        let mut pods = BTreeMap::new();
+        let (mut causes, mut pods) = (BTreeMap::new(), BTreeMap::new());
+        let mut restarts = false;
         for (uid, (origin, pod)) in &merged.pods {
             let known = self.causes.get(uid);
+            let known = known.filter(|cause| cause.removed_at == pod.removed_at);
             let cause = match known.filter(|cause| cause.digest == pod.digest) {
                 Some(known) => known.clone(),
                 None => traces.new_cause(pod, origin, known.is_some()),
             };
+            restarts |= known.is_none() && pod.removed_at.is_some();
             let wire = convert::pod(pod, self.source, &cause, self.stale_since);
             pods.insert(uid.clone(), wire);
             causes.insert(uid.clone(), cause);
@@ -344,8 +350,9 @@ impl SourceState {
             self.adoption.uids.clone(),
         );
         self.writer.schedule(state);
-        if self.source == StaticPodSource::Http {
-            // Unlike files, the response cannot be read again during an outage.
+        if restarts || self.source == StaticPodSource::Http {
+            // Unlike files, the response cannot be read again during an outage, and a removal leaves no
+            // trace on the disk.
             self.writer.wait_until_saved().await;
         }
         self.log_changes(&pods);

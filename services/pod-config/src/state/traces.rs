@@ -75,7 +75,10 @@ impl PodTraces {
         let mut cause = trace_context::first_cause(&span, annotation(&pod.manifest).as_deref());
         cause.observed_at = Some(to_wire(observed_at));
         self.further.push(span);
-        convert::persisted_cause(&cause, &pod.digest)
+        PersistedCause {
+            removed_at: pod.removed_at,
+            ..convert::persisted_cause(&cause, &pod.digest)
+        }
     }
 
     /// Marks the traces of changes that have changed no pod.

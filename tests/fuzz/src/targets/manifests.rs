@@ -53,8 +53,8 @@ pub(super) fn manifest(data: &[u8]) {
         consume(&pod.manifest);
     }
     let mut manifests = Manifests::default();
-    manifests.update(origin.origin, parsed.clone(), "1".to_owned());
-    manifests.update("/other.yaml", parsed, "2".to_owned());
+    manifests.update(origin.origin, parsed.clone(), "1".to_owned(), now());
+    manifests.update("/other.yaml", parsed, "2".to_owned(), now());
     manifests.merged();
 }
 

@@ -99,6 +99,7 @@ fn to_persisted(pod: Pod, node: &str) -> Option<PersistedPod> {
         manifest: pod.manifest,
         status: pod.reported_status,
         cause: PersistedCause {
+            removed_at: None,
             digest: pod.digest,
             traceparent: cause.traceparent,
             observed_at: from_wire_opt(cause.observed_at.as_ref()),

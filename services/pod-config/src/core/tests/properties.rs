@@ -88,9 +88,9 @@ proptest! {
     fn truncated_file_removes_no_pod(cut in 0usize..200) {
         let whole = format!("{}  terminationGracePeriodSeconds: 5\n", pod_text("a"));
         let mut manifests = Manifests::default();
-        manifests.update("/m/a", read(&whole), String::new());
+        manifests.update("/m/a", read(&whole), String::new(), NOW);
         let part = &whole[..cut.min(whole.len())];
-        manifests.update("/m/a", read(part), String::new());
+        manifests.update("/m/a", read(part), String::new(), NOW);
         let merged = manifests.merged();
         prop_assert_eq!(merged.pods.values().map(|(_, p)| p.name.as_str()).collect::<Vec<_>>(), ["a-node1"]);
     }
@@ -108,11 +108,11 @@ proptest! {
         let mut one = Manifests::default();
         let mut other = Manifests::default();
         let read = |file: &str, name: &str| parse(pod_text(name).as_bytes(), &origin(file), &|_| None, NOW);
-        files.iter().for_each(|(file, name)| one.update(file, read(file, name), String::new()));
+        files.iter().for_each(|(file, name)| one.update(file, read(file, name), String::new(), NOW));
         if swap {
-            other.update("a", Parsed::default(), String::new());
+            other.update("a", Parsed::default(), String::new(), NOW);
         }
-        files.iter().rev().for_each(|(file, name)| other.update(file, read(file, name), String::new()));
+        files.iter().rev().for_each(|(file, name)| other.update(file, read(file, name), String::new(), NOW));
         prop_assert_eq!(one.merged(), other.merged());
     }
 
