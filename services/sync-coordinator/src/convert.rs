@@ -1,7 +1,9 @@
 //! Conversion between wire messages and the types of [`crate::core`].
 
+mod devices;
 mod runtime_changes;
 
+pub(crate) use devices::{device_admission, device_request, prepared_devices};
 pub(crate) use runtime_changes::{created_sandbox, pending_changes, stopped_container};
 
 use std::collections::BTreeMap;

@@ -102,6 +102,8 @@ impl Effects for Executor {
         let is_long = matches!(
             key,
             StepKey::PullImage(_)
+                | StepKey::AllocateDevices
+                | StepKey::PrepareDevices(_)
                 | StepKey::PostStart(_)
                 | StepKey::PreStop(_)
                 | StepKey::StopContainer(_)

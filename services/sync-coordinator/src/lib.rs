@@ -82,6 +82,11 @@ pub static DESCRIPTOR: ServiceDescriptor = ServiceDescriptor {
             level: levels::VOLUME,
         },
         Dependency {
+            service: "device-manager",
+            package: "polylet.device.v1",
+            level: levels::DEVICE,
+        },
+        Dependency {
             service: "prober",
             package: "polylet.prober.v1",
             level: levels::PROBER,

@@ -3,6 +3,7 @@
 //! Nothing here acts on the node; [`crate::coordinator`] combines the sub-states and requests
 //! effects. Updates of the peers' streams arrive in [`stream_handlers`].
 
+pub(crate) mod device_requests;
 pub(crate) mod log_targets;
 pub(crate) mod name_conflicts;
 pub(crate) mod node_context;

@@ -4,14 +4,15 @@ use std::fs;
 use std::path::Path;
 
 use polylet_e2e::steps::Steps;
-use polylet_e2e::{EXAMPLE, example, node, ok};
+use polylet_e2e::{EXAMPLE, RUNS, example, node, ok};
 use polylet_harness::{Node, PodView, cgroup, http, machine, procs};
 use rustix::process::Signal;
+use serde_json::json;
 
 #[tokio::test]
 #[ignore = "needs root, a container runtime and built services: cargo verify"]
 async fn static_pod_starts_restarts_and_is_removed() {
-    let node = node().await;
+    let mut node = node().await;
     let mut steps = Steps::new();
     let pod = steps.require("the pod starts", example(&node)).await;
     steps
@@ -33,7 +34,15 @@ async fn static_pod_starts_restarts_and_is_removed() {
         )
         .await;
     steps
+        .run(
+            "pod whose manifest is written again starts over",
+            pod_starts_over(&mut node, &pod),
+        )
+        .await;
+    steps
         .run("all resources are removed", async {
+            ok(node.take("beside.json"));
+            ok(node.wait_gone("beside").await);
             ok(node.take("pod.yaml"));
             ok(node.wait_gone("web").await);
             all_resources_are_removed(&node, &pod);
@@ -141,6 +150,36 @@ async fn pod_changes_with_its_manifest(node: &Node, pod: &PodView) -> PodView {
     assert_eq!(after.container("server").unwrap().restarts, 0);
     all_resources_are_removed(node, pod);
     after
+}
+
+/// A manifest that is deleted and written again at once: its pod has new containers with the next restart
+/// count, once, while another pod goes on.
+async fn pod_starts_over(node: &mut Node, pod: &PodView) {
+    ok(node.put("beside.json", &polylet_e2e::pod("beside", RUNS, &json!({}))));
+    let beside = ok(node.wait_ready("beside").await);
+    let manifest = node.dirs().manifests.join("pod.yaml");
+    let text = ok(fs::read_to_string(&manifest));
+    ok(fs::remove_file(&manifest));
+    ok(fs::write(&manifest, text));
+    let is_again = |now: &PodView| {
+        let server = now.container("server");
+        now.is_ready() && server.is_some_and(|server| server.restarts == 1)
+    };
+    let after = ok(node
+        .wait_pod("web", "to have started over and be Ready", is_again)
+        .await);
+    assert_eq!(after.uid, pod.uid);
+    let ids = |pod: &PodView| -> Vec<_> { pod.containers().into_iter().map(|c| c.id).collect() };
+    let former = ids(pod);
+    assert!(ids(&after).iter().all(|id| !former.contains(id)));
+    // Not once more by services that did not see it.
+    for service in ["pod-config", "sync-coordinator"] {
+        ok(node.kill(service).await);
+    }
+    ok(node.wait_in_step().await);
+    let later = ok(node.wait_ready("web").await);
+    assert_eq!(ids(&later), ids(&after));
+    assert_eq!(ids(&ok(node.wait_ready("beside").await)), ids(&beside));
 }
 
 fn all_resources_are_removed(node: &Node, pod: &PodView) {

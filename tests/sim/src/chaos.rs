@@ -164,9 +164,9 @@ fn change_manifests(world: &mut World) {
                 world.sources.removed_manifests.push(desired);
             }
         }
-        (9, _) => {
+        (9, picked) => {
             let Some(desired) = world.sources.removed_manifests.pop() else {
-                return;
+                return rewrite_manifest(world, picked);
             };
             let mut all = world.sources.desired_pods.values();
             if all.any(|w| w.manifest.name() == desired.manifest.name()) {
@@ -181,6 +181,22 @@ fn change_manifests(world: &mut World) {
         }
         _ => {}
     }
+}
+
+/// Deletes the manifest of a static pod and writes it again at once.
+fn rewrite_manifest(world: &mut World, uid: Option<String>) {
+    let desired = uid.and_then(|uid| world.sources.desired_pods.get(&uid));
+    let Some(desired) = desired.filter(|desired| desired.source == PodSource::File) else {
+        return;
+    };
+    let (uid, path) = (desired.uid().to_owned(), desired.path());
+    if world.config.is_none() {
+        return;
+    }
+    world.record(|| format!("{uid} is removed from its source and returns"));
+    world.sources.withdrawn.insert(uid.clone());
+    world.runtime.disturbed.insert(uid);
+    world.sources.rewritten.insert(path);
 }
 
 fn read_sources(world: &mut World) {

@@ -3,7 +3,9 @@
 use polylet_model::RestartPolicy;
 use polylet_model::status::ContainerPhase;
 use polylet_watch::PressureItemKey;
+use polylet_wire::podconfig::v1::PodSource;
 use polylet_wire::sync::v1::SyncPhase;
+use polylet_wire::time::from_wire_opt;
 
 use crate::invariants::Invariant;
 use crate::pods::SimulatedPod;
@@ -132,6 +134,16 @@ fn leaks(world: &mut World) {
     }
 }
 
+/// A container that runs although its pod was removed and added again since.
+fn container_of_former_run<'a>(world: &'a World, uid: &'a str) -> Option<&'a str> {
+    let (_, files) = world.stores.pods.get(&PodSource::File)?.as_ref()?;
+    let served = files.get(&uid.to_owned())?;
+    let removed_at = from_wire_opt(served.removed_at.as_ref())?;
+    let mut running = world.runtime.running(uid);
+    let former = running.find(|container| container.created_at < removed_at);
+    former.map(|container| container.id.as_str())
+}
+
 fn problem(world: &World, desired: &SimulatedPod) -> Option<String> {
     let uid = desired.uid();
     let running: Vec<&str> = world
@@ -155,6 +167,9 @@ fn problem(world: &World, desired: &SimulatedPod) -> Option<String> {
     let Some(checkpoints) = checkpoints else {
         return Some("no checkpoint".to_owned());
     };
+    if let Some(left) = container_of_former_run(world, uid) {
+        return Some(format!("{left} runs since before the pod was added again"));
+    }
     if checkpoints.termination.is_some() {
         if !running.is_empty() {
             return Some(format!("terminated, but {running:?} run"));

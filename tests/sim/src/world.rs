@@ -71,6 +71,8 @@ pub struct SimulatedSources {
     pub static_pods: BTreeSet<String>,
     /// All pods that were removed from their source or deleted so far.
     pub withdrawn: BTreeSet<String>,
+    /// The manifest files that were deleted and written again since pod-config last read them.
+    pub rewritten: BTreeSet<String>,
     /// Removed static pods, which may return unchanged.
     pub removed_manifests: Vec<SimulatedPod>,
     /// All pods with a changed manifest so far.
@@ -315,6 +317,8 @@ impl World {
             ServiceId::Config => {
                 self.config = None;
                 self.stores.pods.clear();
+                // Only a running process sees that they were deleted.
+                self.sources.rewritten.clear();
             }
             ServiceId::Pleg => {
                 self.pleg = None;

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 pub const DEFAULT_CONFIG: &str = "/etc/polylet/config.yaml";
 
 /// The parsed command line of a service. Four options are not worth a parser crate in each of
-/// nine processes.
+/// ten processes.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Invocation {
     Run { config: PathBuf },

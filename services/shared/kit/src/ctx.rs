@@ -1,5 +1,6 @@
 use std::future::Future;
 use std::net::SocketAddr;
+use std::os::unix::net::UnixListener;
 use std::panic::AssertUnwindSafe;
 use std::path::Path;
 use std::path::PathBuf;
@@ -15,6 +16,7 @@ use tokio_util::task::TaskTracker;
 use crate::conditions::HealthConditions;
 use crate::config::Config;
 use crate::descriptor::ServiceDescriptor;
+use crate::listener::{self, ListenError};
 use crate::notices::Notices;
 use crate::peers::{Peer, Peers};
 use crate::ports::{InheritedPorts, PortError};
@@ -108,6 +110,22 @@ impl Ctx {
         address: SocketAddr,
     ) -> Result<TcpListener, PortError> {
         self.inner.ports.bind(name, address)
+    }
+
+    /// The Unix socket at `path` that a former process of the service has bound with [`Ctx::bind_unix`].
+    pub fn inherited_unix(&self, name: &str, path: &Path) -> Option<UnixListener> {
+        self.inner.ports.inherited_unix(name, path)
+    }
+
+    /// Listens on a Unix socket besides the service's own, whose `name` ends with `.sock`. The service manager holds
+    /// it while the service restarts. Its directory must exist.
+    ///
+    /// # Errors
+    /// When it cannot be bound.
+    pub fn bind_unix(&self, name: &'static str, path: &Path) -> Result<UnixListener, ListenError> {
+        let listener = listener::bind(path)?;
+        self.inner.ports.store_unix(name, &listener);
+        Ok(listener)
     }
 
     /// Publishes notices, which status-reporter turns into events.

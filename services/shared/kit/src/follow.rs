@@ -203,6 +203,29 @@ pub mod volume {
     }
 }
 
+/// Streams of device-manager.
+pub mod device {
+    use polylet_wire::device::v1::device_service_client::DeviceServiceClient;
+    use polylet_wire::device::v1::{
+        WatchPodDevicesRequest, WatchPodDevicesResponse, WatchResourcesRequest,
+        WatchResourcesResponse,
+    };
+
+    use super::*;
+
+    keyed_stream! {
+        /// Resources of device plugins.
+        resources, "device-manager", DeviceServiceClient,
+        watch_resources(WatchResourcesRequest) -> WatchResourcesResponse
+    }
+
+    keyed_stream! {
+        /// The devices that pods have.
+        pod_devices, "device-manager", DeviceServiceClient,
+        watch_pod_devices(WatchPodDevicesRequest) -> WatchPodDevicesResponse
+    }
+}
+
 /// Streams of eviction.
 pub mod eviction {
     use polylet_wire::eviction::v1::eviction_service_client::EvictionServiceClient;

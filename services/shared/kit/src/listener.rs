@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use listenfd::ListenFd;
 
-use crate::ports::InheritedPorts;
+use crate::ports::{InheritedPorts, UNIX_SUFFIX};
 
 /// Why the socket cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -41,8 +41,8 @@ pub const SOCKET_GROUP: &str = "POLYLET_SOCKET_GROUP";
 /// What is appended to a socket's path while it is bound.
 const TEMPORARY: &str = ".new";
 
-/// The sockets that a service manager passed on: the service's own first, then the TCP ports that an earlier
-/// process stored with it.
+/// The sockets that a service manager passed on: the service's own first, then the ports and sockets that an
+/// earlier process stored with it.
 pub(crate) struct InheritedSockets {
     own: Option<UnixListener>,
     pub(crate) ports: InheritedPorts,
@@ -60,17 +60,24 @@ impl InheritedSockets {
         let own = inherited
             .take_unix_listener(0)
             .map_err(ListenError::Inherited)?;
-        let mut ports = Vec::new();
+        let (mut ports, mut sockets) = (Vec::new(), Vec::new());
         for (at, name) in names.split(':').enumerate().skip(1) {
-            match inherited.take_tcp_listener(at) {
-                Ok(Some(listener)) => ports.push((name.to_owned(), listener)),
-                Ok(None) => {}
-                Err(error) => tracing::warn!(name, %error, "ignoring an inherited descriptor"),
+            let taken = if name.ends_with(UNIX_SUFFIX) {
+                let taken = inherited.take_unix_listener(at);
+                taken.map(|listener| {
+                    sockets.extend(listener.map(|socket| (name.to_owned(), socket)))
+                })
+            } else {
+                let taken = inherited.take_tcp_listener(at);
+                taken.map(|listener| ports.extend(listener.map(|port| (name.to_owned(), port))))
+            };
+            if let Err(error) = taken {
+                tracing::warn!(name, %error, "ignoring an inherited descriptor");
             }
         }
         Ok(Self {
             own,
-            ports: InheritedPorts::new(ports),
+            ports: InheritedPorts::new(ports, sockets),
         })
     }
 

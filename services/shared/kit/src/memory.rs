@@ -1,4 +1,4 @@
-//! Keeps memory small: without trimming, ten idle processes hold what only their busiest moment
+//! Keeps memory small: without trimming, eleven idle processes hold what only their busiest moment
 //! needed.
 
 use std::sync::Arc;

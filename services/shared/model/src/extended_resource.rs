@@ -46,7 +46,12 @@ mod tests {
 
     #[test]
     fn extended_resources_have_a_domain_of_their_own() {
-        for name in ["example.com/device", "a/b", "nvidia.com/gpu.shared", "x.y/A_1"] {
+        for name in [
+            "example.com/device",
+            "a/b",
+            "nvidia.com/gpu.shared",
+            "x.y/A_1",
+        ] {
             assert!(is_extended(name), "{name}");
         }
         let long = format!("example.com/{}", "a".repeat(64));

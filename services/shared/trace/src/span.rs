@@ -76,8 +76,9 @@ impl SpanRecord {
 }
 
 /// The services of the node agent.
-const OWN_SERVICES: [&str; 10] = [
+const OWN_SERVICES: [&str; 11] = [
     "pod-config",
+    "device-manager",
     "pleg",
     "prober",
     "volume-manager",

@@ -3,7 +3,9 @@
 use bytes::Bytes;
 use polylet_wire::common::v1::{PodRef, Reset, Synced};
 use polylet_wire::known::Known;
-use polylet_wire::{eviction, imagegc, notice, pleg, podconfig, prober, status, sync, volume};
+use polylet_wire::{
+    device, eviction, imagegc, notice, pleg, podconfig, prober, status, sync, volume,
+};
 
 use crate::{Change, Digest};
 
@@ -135,6 +137,18 @@ watch_wire!(sync::v1::WatchPodSyncResponse, sync::v1::watch_pod_sync_response::C
 watch_wire!(volume::v1::WatchPodVolumesResponse, volume::v1::watch_pod_volumes_response::Change,
     "WatchPodVolumes", String => volume::v1::PodVolumes,
     key |item| item.r#ref.as_ref().and_then(uid_key), to_wire uid_to_wire, from_wire uid_from_wire);
+
+watch_wire!(device::v1::WatchResourcesResponse, device::v1::watch_resources_response::Change,
+    "WatchResources", String => device::v1::DeviceResource,
+    key |item| (!item.name.is_empty()).then(|| item.name.clone()),
+    to_wire |name| device::v1::DeviceResourceKey { name },
+    from_wire |key: device::v1::DeviceResourceKey| (!key.name.is_empty()).then_some(key.name));
+
+watch_wire!(device::v1::WatchPodDevicesResponse, device::v1::watch_pod_devices_response::Change,
+    "WatchPodDevices", String => device::v1::PodDevices,
+    key |item| (!item.pod_uid.is_empty()).then(|| item.pod_uid.clone()),
+    to_wire |pod_uid| device::v1::PodDevicesKey { pod_uid },
+    from_wire |key: device::v1::PodDevicesKey| (!key.pod_uid.is_empty()).then_some(key.pod_uid));
 
 watch_wire!(status::v1::WatchPodStatusesResponse, status::v1::watch_pod_statuses_response::Change,
     "WatchPodStatuses", String => status::v1::PodStatus,

@@ -11,7 +11,7 @@ use polylet_kit::state_file::StateFileError;
 use polylet_model::{PodAllocation, ResizableResources};
 use serde::{Deserialize, Serialize};
 
-use crate::core::checkpoint::{PodCheckpoint, PodTermination};
+use crate::core::checkpoint::{LastRemoval, PodCheckpoint, PodTermination};
 use crate::core::node_resources::PodRequest;
 
 /// Version of the format of a file.
@@ -25,6 +25,9 @@ pub(crate) const SANDBOX_ATTEMPTS: &str = "sandbox_attempts";
 #[derive(Debug, Serialize, Deserialize)]
 struct CheckpointRecord {
     acknowledged_at: Option<Timestamp>,
+    /// Former versions have none.
+    #[serde(default)]
+    last_removal: Option<RemovalRecord>,
     request: Option<PodRequest>,
     allocated: Option<PodAllocation>,
     cgroup_resources: Option<PodAllocation>,
@@ -32,6 +35,12 @@ struct CheckpointRecord {
     resize_generation: i64,
     termination: Option<TerminationRecord>,
     terminated: bool,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+struct RemovalRecord {
+    /// `None` for a pod that was never removed.
+    at: Option<Timestamp>,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -129,6 +138,11 @@ impl From<PodCheckpoint> for CheckpointRecord {
         });
         CheckpointRecord {
             acknowledged_at: checkpoint.acknowledged_at,
+            last_removal: match checkpoint.last_removal {
+                LastRemoval::Unknown => None,
+                LastRemoval::Never => Some(RemovalRecord { at: None }),
+                LastRemoval::At(at) => Some(RemovalRecord { at: Some(at) }),
+            },
             request: checkpoint.request.map(Arc::unwrap_or_clone),
             allocated: checkpoint.allocated.map(Arc::unwrap_or_clone),
             cgroup_resources: checkpoint.cgroup_resources.map(Arc::unwrap_or_clone),
@@ -152,6 +166,9 @@ impl From<CheckpointRecord> for PodCheckpoint {
         });
         PodCheckpoint {
             acknowledged_at: record.acknowledged_at,
+            last_removal: record
+                .last_removal
+                .map_or(LastRemoval::Unknown, |removal| removal.at.into()),
             request: record.request.map(Arc::new),
             allocated: record.allocated.map(Arc::new),
             cgroup_resources: record.cgroup_resources.map(Arc::new),
@@ -175,6 +192,7 @@ mod tests {
         assert!(stored.pods.is_empty() && stored.attempts.is_empty());
         let checkpoint = PodCheckpoint {
             acknowledged_at: Some(Timestamp::from_second(1_800_000_000).unwrap()),
+            last_removal: LastRemoval::At(Timestamp::from_second(1_700_000_000).unwrap()),
             terminated: true,
             ..PodCheckpoint::default()
         };
@@ -188,6 +206,25 @@ mod tests {
         store.remove("u1");
         let (_, stored) = open().unwrap();
         assert!(stored.pods.is_empty() && stored.attempts.is_empty());
+    }
+
+    #[test]
+    fn removals_are_unknown_in_checkpoints_of_former_versions() {
+        use LastRemoval::{Never, Unknown};
+        for last_removal in [Unknown, Never, LastRemoval::At(Timestamp::MAX)] {
+            let checkpoint = PodCheckpoint {
+                last_removal,
+                ..PodCheckpoint::default()
+            };
+            let stored = serde_json::to_string(&CheckpointRecord::from(checkpoint)).unwrap();
+            let record: CheckpointRecord = serde_json::from_str(&stored).unwrap();
+            let restored = PodCheckpoint::from(record).last_removal;
+            assert_eq!(restored, last_removal, "{stored}");
+        }
+        let former = include_str!("../../testdata/formats/checkpoints.v1.json");
+        let former: serde_json::Value = serde_json::from_str(former).unwrap();
+        let former: CheckpointRecord = serde_json::from_value(former["data"].clone()).unwrap();
+        assert_eq!(PodCheckpoint::from(former).last_removal, Unknown);
     }
 
     #[test]

@@ -12,6 +12,7 @@ use crate::core::step::{Step, StepKey, StepOutcome};
 use crate::effects::Effects;
 use crate::runtime::{StepContext, trace};
 use crate::state::State;
+use crate::state::device_requests;
 use crate::state::pod_worker::RefreshScope;
 
 /// Starts a step of a pod.
@@ -27,6 +28,12 @@ pub(super) fn start_step(effects: &dyn Effects, state: &mut State, uid: &str, st
             allocated.class_requests(uid, request)
         }
         _ => Default::default(),
+    };
+    let device_request = match step {
+        Step::AllocateDevices | Step::PrepareDevices { .. } => {
+            device_requests::pod_request(state, uid)
+        }
+        _ => None,
     };
     let Some(worker) = state.workers.get_mut(uid) else {
         return;
@@ -47,6 +54,13 @@ pub(super) fn start_step(effects: &dyn Effects, state: &mut State, uid: &str, st
             .as_ref()
             .map(|(_, volumes)| Rc::clone(volumes))
             .unwrap_or_default(),
+        device_request,
+        prepared_devices: match &step {
+            Step::PrepareSubPaths { container, .. } | Step::CreateContainer { container, .. } => {
+                pod.prepared_devices.get(container).cloned()
+            }
+            _ => None,
+        },
         sub_paths: match &step {
             Step::CreateContainer { container, .. } => pod.sub_paths.get(container).cloned(),
             _ => None,
@@ -131,7 +145,7 @@ pub(super) fn finish_step(
     };
     let superseded = apply_result::is_superseded(&worker.pod, &outcome);
     apply_result::on_finished(&mut worker.pod, key, outcome, now);
-    let removal = worker.pod.removal_requested;
+    let removal = worker.pod.removal_requested && !worker.pod.starts_over();
     let scope = refresh_scope(key, failed, removal);
     if let Some(scope) = scope.max(outdated.then_some(RefreshScope::Everything)) {
         refresh_pod(effects, state, uid, scope);

@@ -128,7 +128,7 @@ impl Coordinator {
             return false;
         };
         if next.phase != SyncPhase::Syncing {
-            worker.cancel_steps(|key| matches!(key, StepKey::PullImage(_)));
+            worker.cancel_steps(only_starts);
         }
         worker.cancel_steps(|key| next.abandoned.contains(key));
         let cleaned_up = next.phase == SyncPhase::CleanedUp && worker.pod.cleaned_up_at.is_none();
@@ -273,13 +273,15 @@ impl Coordinator {
         state.set_allocation(uid, None);
         self.store.remove(&uid.to_owned());
         if worker.pod.has_source
-            && let (Some(manifest), Some(spec)) = (worker.manifest, worker.pod.spec)
+            && let (Some(manifest), Some(spec)) = (worker.manifest, worker.pod.spec.clone())
         {
             metrics::pods::count_restart(worker.source != i32::from(PodSource::Api));
             let new = state.workers.get_or_insert(&worker.reference);
             new.pod.checkpoint.acknowledged_at = Some(now);
             new.set_source(worker.source);
+            new.set_removed_at(worker.removed_at);
             new.set_manifest(manifest, (*spec).clone(), worker.cause);
+            new.pod.take_runtime_state(worker.pod);
         }
     }
 
@@ -321,6 +323,14 @@ impl Coordinator {
             self.effects.remove_dead_log_links(in_use);
         }
     }
+}
+
+/// Whether a step serves the start of a pod alone, and leaves nothing that its end would have to undo.
+fn only_starts(key: &StepKey) -> bool {
+    matches!(
+        key,
+        StepKey::PullImage(_) | StepKey::AllocateDevices | StepKey::PrepareDevices(_)
+    )
 }
 
 /// Names of the log links of containers that have not exited.

@@ -22,9 +22,11 @@ use crate::core::view::PodLifecycle;
 use crate::runtime::StepContext;
 use crate::state::{POD_SOURCES, name_conflicts};
 
+mod devices;
 mod forgetting;
 mod intents;
 mod resources;
+mod served_again;
 mod sources;
 mod volumes;
 

@@ -57,11 +57,43 @@ impl PodTermination {
     }
 }
 
+/// The last removal of a pod's manifest, as known when its worker began.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum LastRemoval {
+    /// Former versions did not store it.
+    #[default]
+    Unknown,
+    /// The source knew of none.
+    Never,
+    /// The source has added the pod again after this time.
+    At(Timestamp),
+}
+
+impl LastRemoval {
+    /// Whether the pod was removed and added again since, if its source now serves this time. A source
+    /// that knows of no removal says nothing.
+    pub fn is_before(self, served: Option<Timestamp>) -> bool {
+        match (self, served) {
+            (LastRemoval::Unknown, _) | (_, None) => false,
+            (LastRemoval::Never, Some(_)) => true,
+            (LastRemoval::At(known), Some(served)) => known < served,
+        }
+    }
+}
+
+impl From<Option<Timestamp>> for LastRemoval {
+    fn from(served: Option<Timestamp>) -> Self {
+        served.map_or(LastRemoval::Never, LastRemoval::At)
+    }
+}
+
 /// What is stored of a pod across restarts of this process.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct PodCheckpoint {
     /// When this node first saw the pod: `status.startTime`.
     pub acknowledged_at: Option<Timestamp>,
+    /// The last removal of its manifest before that.
+    pub last_removal: LastRemoval,
     /// The share of the node that the pod was admitted with.
     pub request: Option<Arc<PodRequest>>,
     /// The allocated resources of the pod and its containers.

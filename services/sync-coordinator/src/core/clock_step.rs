@@ -68,7 +68,7 @@ mod tests {
         for step in [-86_400, -31, 31, 86_400] {
             let mut env = TestEnv::new(simple("Always", &["a"]));
             env.run_until_idle();
-            env.pod.removal_requested = true;
+            env.remove();
             let steps = env.start_steps();
             assert_eq!(stop_grace(&steps), Some(30));
             env.advance_clock(10);

@@ -1,5 +1,6 @@
 //! The parts of a manifest that decisions need.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,6 +10,7 @@ use polylet_model::pod::SharedContainer;
 use polylet_model::probe::{self, ProbeKind};
 use polylet_model::{ContainerKind, Manifest, PodAllocation, RestartPolicy, hash, qos, sysctl};
 
+use crate::core::devices::device_limits;
 use crate::core::node_resources::PodRequest;
 use crate::core::volume_mount;
 
@@ -55,6 +57,8 @@ pub struct ContainerSpecView {
     pub liveness_grace_period: Option<u32>,
     /// Whether it mounts subPaths of volumes.
     pub has_sub_paths: bool,
+    /// Limits of extended resources, for which it gets devices.
+    pub device_limits: BTreeMap<String, u64>,
     /// The postStart hook.
     pub post_start: Option<Hook>,
     /// The preStop hook.
@@ -79,6 +83,7 @@ impl ContainerSpecView {
             startup_grace_period: grace_period(ProbeKind::Startup),
             liveness_grace_period: grace_period(ProbeKind::Liveness),
             has_sub_paths: volume_mount::has_sub_paths(&spec),
+            device_limits: device_limits(kind, &spec),
             post_start: Hook::post_start(&spec),
             pre_stop: Hook::pre_stop(&spec),
             spec,
@@ -189,6 +194,12 @@ impl PodSpecView {
         kind: ContainerKind,
     ) -> impl DoubleEndedIterator<Item = &ContainerSpecView> {
         self.containers.iter().filter(move |c| c.kind == kind)
+    }
+
+    /// Whether a container requests devices.
+    pub fn requests_devices(&self) -> bool {
+        let mut containers = self.containers.iter();
+        containers.any(|container| !container.device_limits.is_empty())
     }
 
     /// A container by name.

@@ -12,7 +12,7 @@ use polylet_model::{ContainerKind, Manifest, hash, names};
 use super::security::{self, ImageUser};
 use super::{
     RuntimeManager, StepContext, container_metadata, cri_failure, devices, env, failure, files,
-    image, mounts, require_manifest, resources, sandbox,
+    image, mounts, plugin_devices, require_manifest, resources, sandbox,
 };
 use crate::core::pod_worker::restart;
 use crate::core::runtime_state::{ContainerRecord, ContainerState};
@@ -129,8 +129,10 @@ async fn config(
         .sandbox(sandbox_id)
         .map_or(&[][..], |sandbox| &sandbox.ips[..]);
     let mut env = env::environment(manager, context, manifest, spec, sandbox_id).await?;
-    let mut mounts =
+    let prepared = context.prepared_devices.clone().unwrap_or_default();
+    let mounts =
         mounts::container_mounts(manager, context, manifest, spec, attempt, ips, &env).await?;
+    let mut mounts = plugin_devices::with_device_mounts(&prepared, mounts);
     files::create_log_dir(manager, &context.pod, &spec.name).map_err(|error| {
         failure(
             reason::CREATE_CONTAINER_CONFIG_ERROR,
@@ -167,9 +169,19 @@ async fn config(
             .map(|(key, value)| v1::KeyValue { key, value })
             .collect(),
         mounts,
-        devices: devices::container_devices(context, manifest, spec)?,
+        devices: plugin_devices::with_device_nodes(
+            &prepared,
+            devices::container_devices(context, manifest, spec)?,
+        ),
+        cdi_devices: plugin_devices::cdi_devices(&prepared),
         labels: container_metadata::labels(context, spec),
-        annotations: container_metadata::annotations(manifest, spec, attempt, *backoff_step),
+        annotations: container_metadata::annotations(
+            &prepared,
+            manifest,
+            spec,
+            attempt,
+            *backoff_step,
+        ),
         log_path: names::container_log_path(&spec.name, attempt),
         stdin: spec.stdin == Some(true),
         stdin_once: spec.stdin_once == Some(true),
@@ -179,7 +191,6 @@ async fn config(
             security_context: Some(security),
         }),
         stop_signal: stop_signal(spec, &manager.ctx.config().kubelet.feature_gates).into(),
-        ..Default::default()
     })
 }
 

@@ -8,6 +8,7 @@ use polylet_model::constants::{annotation, label};
 use polylet_model::{Manifest, ResizableResources, hash};
 
 use super::StepContext;
+use crate::core::devices::PreparedDevices;
 
 /// Labels that identify the container.
 pub fn labels(context: &StepContext, spec: &Container) -> HashMap<String, String> {
@@ -29,14 +30,17 @@ pub fn requested_resources(manifest: &Manifest, spec: &Container) -> ResizableRe
     ResizableResources::new(manifest.spec().resources.as_ref(), &own)
 }
 
-/// Annotations with what later process instances need about a container without its manifest.
+/// Annotations with what later process instances need about a container without its manifest. They
+/// replace those of its devices.
 pub fn annotations(
+    devices: &PreparedDevices,
     manifest: &Manifest,
     spec: &Container,
     attempt: u32,
     backoff_step: u32,
 ) -> HashMap<String, String> {
-    let mut annotations = HashMap::from([
+    let mut annotations: HashMap<_, _> = devices.annotations.clone().into_iter().collect();
+    annotations.extend([
         (
             annotation::CONTAINER_HASH.to_owned(),
             hash::container_hash_annotation(spec),
@@ -80,4 +84,35 @@ pub fn annotations(
         annotations.insert(annotation::PORTS.to_owned(), text);
     }
     annotations
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::runtime::test_manifest;
+
+    #[test]
+    fn annotations_of_devices_never_replace_those_of_the_agent() {
+        let manifest = test_manifest(json!({"containers": [{"name": "a", "image": "a:1"}]}));
+        let spec = &manifest.spec().containers[0];
+        let hash = hash::container_hash_annotation(spec);
+        let pairs = [
+            ("example.com/key", "value"),
+            (annotation::CONTAINER_HASH, "other"),
+            (annotation::RESTART_COUNT, "9"),
+        ];
+        let pairs = pairs.map(|(key, value)| (key.to_owned(), value.to_owned()));
+        let devices = PreparedDevices {
+            annotations: pairs.into(),
+            ..PreparedDevices::default()
+        };
+        let all = annotations(&devices, &manifest, spec, 2, 0);
+        assert_eq!(all["example.com/key"], "value");
+        assert_eq!(all[annotation::CONTAINER_HASH], hash);
+        assert_eq!(all[annotation::RESTART_COUNT], "2");
+        let without = annotations(&PreparedDevices::default(), &manifest, spec, 2, 0);
+        assert_eq!(all.len(), without.len() + 1);
+    }
 }

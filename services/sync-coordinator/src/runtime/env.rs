@@ -25,7 +25,7 @@ pub struct EnvFacts<'a> {
     pub volumes: &'a [ObservedVolume],
 }
 
-/// The variables of a container in this sandbox.
+/// The variables of a container in this sandbox, after those of its prepared devices.
 pub async fn environment(
     manager: &RuntimeManager,
     context: &StepContext,
@@ -47,7 +47,12 @@ pub async fn environment(
         host_ips: &host_ips,
         volumes: &context.volumes,
     };
-    container_env(manager, manifest, spec, &facts).await
+    let mut env = container_env(manager, manifest, spec, &facts).await?;
+    if let Some(devices) = &context.prepared_devices {
+        env.prepend(&devices.envs)
+            .map_err(|error| environment_too_large(spec, &error))?;
+    }
+    Ok(env)
 }
 
 /// The environment of a container.

@@ -90,7 +90,9 @@ pub fn record_outcome(manager: &RuntimeManager, context: &StepContext, outcome: 
             record(container, false, "Started", "Container started".to_owned());
         }
         (
-            Step::PrepareSubPaths { container, .. } | Step::CreateContainer { container, .. },
+            Step::PrepareDevices { container }
+            | Step::PrepareSubPaths { container, .. }
+            | Step::CreateContainer { container, .. },
             StepOutcome::Failed(failure),
         ) if !failure.name_reserved => {
             let message = format!("Error: {}", failure.message);

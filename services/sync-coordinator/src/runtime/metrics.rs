@@ -132,6 +132,7 @@ pub fn count_outcome(context: &StepContext, outcome: &StepOutcome) {
         }
         (
             Step::PullImage { container }
+            | Step::PrepareDevices { container }
             | Step::CreateContainer { container, .. }
             | Step::StartContainer { container, .. },
             StepOutcome::Failed(failure),

@@ -22,6 +22,7 @@ pub mod metrics;
 pub mod mounts;
 pub mod objects;
 pub mod orphans;
+pub mod plugin_devices;
 pub mod pod_refresh;
 pub mod resize;
 pub mod resources;
@@ -46,6 +47,7 @@ use polylet_model::Manifest;
 use polylet_model::node::ResourceList;
 use polylet_model::resources::QosRequests;
 use polylet_wire::common::v1::{Cause, PodRef};
+use polylet_wire::device::v1::device_service_client::DeviceServiceClient;
 use polylet_wire::pleg::v1::pleg_service_client::PlegServiceClient;
 use polylet_wire::podconfig::v1::object_service_client::ObjectServiceClient;
 use polylet_wire::volume::v1::volume_service_client::VolumeServiceClient;
@@ -54,6 +56,7 @@ use self::call_permits::CallPermits;
 use crate::checkpoint::pod_store::CheckpointStore;
 use crate::convert;
 use crate::core::checkpoint::PodCheckpoint;
+use crate::core::devices::{PodDeviceRequest, PreparedDevices};
 use crate::core::runtime_state::{PodRuntimeState, SandboxRecord};
 use crate::core::step::{PreparedSubPath, Step, StepFailure, StepOutcome};
 use crate::core::volume_state::ObservedVolume;
@@ -71,6 +74,8 @@ pub struct RuntimeManager {
     pub pleg: PlegServiceClient<Channel>,
     /// Mounts of volumes.
     pub volumes: VolumeServiceClient<Channel>,
+    /// Devices of device plugins.
+    pub devices: DeviceServiceClient<Channel>,
     /// ConfigMaps, Secrets and other objects, from pod-config.
     pub objects: ObjectServiceClient<Channel>,
     /// Services for environment variables.
@@ -118,6 +123,7 @@ impl RuntimeManager {
         Rc::new(RuntimeManager {
             pleg: PlegServiceClient::new(ctx.peer("pleg").channel()),
             volumes: VolumeServiceClient::new(ctx.peer("volume-manager").channel()),
+            devices: DeviceServiceClient::new(ctx.peer("device-manager").channel()),
             objects: ObjectServiceClient::new(pod_config.channel())
                 .max_decoding_message_size(MAX_MESSAGE_SIZE),
             services: service_env::ServiceEnv::default(),
@@ -158,6 +164,10 @@ pub struct StepContext {
     pub observed: Rc<PodRuntimeState>,
     /// The state of its volumes.
     pub volumes: Rc<[ObservedVolume]>,
+    /// The devices that the pod requests, for steps that allocate or prepare them.
+    pub device_request: Option<PodDeviceRequest>,
+    /// Prepared devices of the container to create.
+    pub prepared_devices: Option<Rc<PreparedDevices>>,
     /// Prepared subPaths of the container to create.
     pub sub_paths: Vec<PreparedSubPath>,
     /// The checkpoint to save, of steps that save one.
@@ -233,12 +243,16 @@ pub async fn execute(manager: &Rc<RuntimeManager>, context: &StepContext) -> Ste
         | Step::CheckpointTerminated
         | Step::CheckpointAllocation { .. } => save_checkpoint(manager, context).await,
         Step::Resize { changes } => resize::resize(manager, context, changes).await,
+        Step::AllocateDevices => plugin_devices::allocate(manager, context).await,
         Step::EnsureCgroup => cgroup::ensure(manager, context).await,
         Step::ApplyVolumes => volumes::apply(manager, context).await,
         Step::ReleaseVolumes => volumes::release(manager, context).await,
         Step::CreateSandbox { attempt } => sandbox::create(manager, context, *attempt).await,
         Step::PullImage { container } => image::ensure(manager, context, container).await,
         Step::FindImage { container } => image::find(manager, context, container).await,
+        Step::PrepareDevices { container } => {
+            plugin_devices::prepare(manager, context, container).await
+        }
         Step::PrepareSubPaths {
             container,
             sandbox_id,

@@ -35,11 +35,15 @@ pub fn step_span(context: &StepContext) -> Span {
         }
         Step::CheckpointAllocation { .. } => span!("sync.checkpoint_allocation"),
         Step::Resize { .. } => span!("sync.resize"),
+        Step::AllocateDevices => span!("sync.allocate_devices"),
         Step::EnsureCgroup => span!("sync.cgroup"),
         Step::ApplyVolumes => span!("sync.volumes"),
         Step::CreateSandbox { attempt } => span!("sync.sandbox", Empty, *attempt),
         Step::PullImage { container } => span!("sync.pull", container.as_str(), Empty),
         Step::FindImage { container } => span!("sync.find_image", container.as_str(), Empty),
+        Step::PrepareDevices { container } => {
+            span!("sync.prepare_devices", container.as_str(), Empty)
+        }
         Step::PrepareSubPaths { container, .. } => {
             span!("sync.sub_paths", container.as_str(), Empty)
         }

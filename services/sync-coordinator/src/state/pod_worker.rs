@@ -8,9 +8,11 @@ use polylet_kit::CancellationToken;
 use polylet_model::Manifest;
 use polylet_model::constants::reason;
 use polylet_wire::common::v1::{Cause, PodRef};
+use polylet_wire::podconfig::v1::PodSource;
 use polylet_wire::sync::v1::PodSync;
 
 use crate::convert;
+use crate::core::checkpoint::LastRemoval;
 use crate::core::plan::{Plan, SyncPhase};
 use crate::core::pod_spec::PodSpecView;
 use crate::core::pod_syncs::SyncMeter;
@@ -30,6 +32,8 @@ pub(crate) struct PodWorker {
     pub(crate) source: i32,
     /// The desired manifest.
     pub(crate) manifest: Option<Manifest>,
+    /// When the manifest was last removed, as its source has served it.
+    pub(crate) removed_at: Option<Timestamp>,
     /// The span that causes the next steps.
     pub(crate) cause: Option<Cause>,
     /// The span of the last step.
@@ -92,6 +96,7 @@ impl PodWorker {
             arrival,
             source: 0,
             manifest: None,
+            removed_at: None,
             cause: None,
             last_step: None,
             was_in_sync: false,
@@ -115,6 +120,22 @@ impl PodWorker {
         self.pod.has_source = true;
     }
 
+    /// Takes from its source when the manifest was last removed. True if that was after this worker's
+    /// pod was accepted: it is removed, and then starts over.
+    pub(crate) fn set_removed_at(&mut self, served: Option<Timestamp>) -> bool {
+        self.removed_at = served.max(self.removed_at);
+        let known = &mut self.pod.checkpoint.last_removal;
+        if *known == LastRemoval::Unknown {
+            *known = served.into();
+            let is_static = self.source != i32::from(PodSource::Api);
+            // Of a former version. The next process instance has to know, too.
+            self.pod.checkpointed &= !is_static;
+        }
+        let is_removed = known.is_before(served);
+        self.pod.removal_requested |= is_removed;
+        is_removed
+    }
+
     /// Sets the manifest that the source serves, and what decisions need of it.
     pub(crate) fn set_manifest(
         &mut self,
@@ -136,6 +157,7 @@ impl PodWorker {
                         key,
                         StepKey::PullImage(_)
                             | StepKey::FindImage(_)
+                            | StepKey::PrepareDevices(_)
                             | StepKey::PrepareSubPaths(_)
                             | StepKey::CreateContainer(_)
                             | StepKey::StartContainer(_)

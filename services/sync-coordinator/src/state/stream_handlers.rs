@@ -83,6 +83,7 @@ impl State {
     ) {
         let termination = convert::reported_termination(&pod, now);
         let start_time = pod.start_time;
+        let removed_at = from_wire_opt(pod.removed_at.as_ref());
         let reference = pod.r#ref.unwrap_or_else(|| PodRef {
             uid: uid.to_owned(),
             ..PodRef::default()
@@ -120,6 +121,15 @@ impl State {
         let started_at = from_wire_opt(start_time.as_ref()).or(manifest.seen_at());
         let worker = self.workers.get_or_insert(&reference);
         worker.set_source(source);
+        let was_removed = worker.pod.removal_requested;
+        if worker.set_removed_at(removed_at) && !was_removed {
+            tracing::info!(
+                pod = %convert::pod_name(&reference),
+                pod_uid = uid,
+                "pod was removed and added again; starting it over"
+            );
+            worker.cause.clone_from(&pod.cause);
+        }
         if !is_unchanged {
             let spec = PodSpecView::from_manifest(&manifest, allowed_sysctls);
             let declared = self.node.state.resources.declared_features.as_ref();

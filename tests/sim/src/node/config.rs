@@ -12,6 +12,7 @@ use polylet_pod_config::core::{StaticPod, StaticPodSource};
 use polylet_watch::Store;
 use polylet_wire::common::v1::PodRef;
 use polylet_wire::podconfig::v1::{Pod, PodSource};
+use polylet_wire::time::to_wire;
 
 use crate::world::World;
 
@@ -88,20 +89,26 @@ pub fn read(world: &mut World, source: PodSource, unavailable: bool) {
 /// Reads the manifest directory. The previous pod of an invalid file stays.
 fn files(world: &mut World, updates: bool, unavailable: bool) -> Option<BTreeMap<String, Pod>> {
     let (now, files) = (world.now, &world.disk.files);
+    let rewritten = &mut world.sources.rewritten;
     let config = world.config.as_mut()?;
     let known = config.files.iter().next().is_some();
     if updates || (unavailable && !known) {
         return None;
     }
     if !unavailable {
-        config.files.retain(|origin| files.contains_key(origin));
+        for origin in std::mem::take(rewritten) {
+            config.files.remove(&origin, now);
+        }
+        config
+            .files
+            .retain(|origin| files.contains_key(origin), now);
         for (origin, bytes) in files {
             let fingerprint = format!("{:x}", polylet_model::hash::fnv1a_128(bytes));
             if config.files.fingerprint(origin) == Some(fingerprint.as_str()) {
                 continue;
             }
             let content = accepted(origin, bytes, &|uid| config.files.first_seen(uid), now);
-            config.files.update(origin, content, fingerprint);
+            config.files.update(origin, content, fingerprint, now);
         }
     }
     world.disk.accepted = PersistedSource::new(
@@ -126,6 +133,7 @@ fn served(item: &StaticPod) -> Pod {
         source: PodSource::File.into(),
         digest: item.digest.clone(),
         manifest: item.manifest.clone(),
+        removed_at: item.removed_at.map(to_wire),
         ..Pod::default()
     }
 }

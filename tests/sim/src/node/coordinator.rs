@@ -50,8 +50,11 @@ struct Outbox(Rc<RefCell<Vec<Effect>>>);
 
 impl Effects for Outbox {
     fn execute(&self, context: StepContext, _: Span) -> Option<CancellationToken> {
-        let pull = matches!(context.step, Step::PullImage { .. });
-        let cancel = pull.then(CancellationToken::new);
+        let is_cancellable = matches!(
+            context.step,
+            Step::PullImage { .. } | Step::AllocateDevices | Step::PrepareDevices { .. }
+        );
+        let cancel = is_cancellable.then(CancellationToken::new);
         self.0
             .borrow_mut()
             .push(Effect::Step(Box::new(context), cancel.clone()));

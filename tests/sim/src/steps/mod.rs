@@ -6,6 +6,7 @@ use polylet_kit::CancellationToken;
 use polylet_model::constants::reason;
 use polylet_model::status::ContainerPhase;
 use polylet_pleg::core::RuntimeEventKind;
+use polylet_sync_coordinator::core::devices::{DeviceAdmission, PreparedDevices};
 use polylet_sync_coordinator::core::step::Step;
 use polylet_sync_coordinator::core::step::{StepFailure, StepOutcome};
 use polylet_sync_coordinator::core::volume_state::ObservedVolume;
@@ -145,10 +146,14 @@ fn flaky(world: &mut World, percent: usize) -> bool {
 fn start_step(world: &mut World, incarnation: u32, context: &StepContext) -> Option<StepOutcome> {
     let uid = context.pod.uid.clone();
     let now = world.now;
-    if !is_local(&context.step)
-        && !matches!(context.step, Step::ApplyVolumes | Step::ReleaseVolumes)
-        && (!world.runtime.up || flaky(world, 3))
-    {
+    let is_for_other_service = matches!(
+        context.step,
+        Step::ApplyVolumes
+            | Step::ReleaseVolumes
+            | Step::AllocateDevices
+            | Step::PrepareDevices { .. }
+    );
+    if !is_local(&context.step) && !is_for_other_service && (!world.runtime.up || flaky(world, 3)) {
         return unknown("the runtime is unavailable");
     }
     match &context.step {
@@ -271,6 +276,11 @@ fn continue_step(
             return make::sandbox(world, incarnation, alive, context, *attempt);
         }
         Step::PullImage { container } => make::pull(world, context, container),
+        // No device plugin has registered a resource.
+        Step::AllocateDevices => {
+            StepOutcome::DevicesAllocated(DeviceAdmission::Allocated(Default::default()))
+        }
+        Step::PrepareDevices { .. } => StepOutcome::DevicesPrepared(PreparedDevices::default()),
         Step::CreateContainer { .. } => make::create(world, context),
         Step::StartContainer { id, .. } => {
             if !alive && world.rng.percent(30) {

@@ -6,7 +6,7 @@ use tracing_subscriber::fmt::format::Writer;
 use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
 use tracing_subscriber::registry::LookupSpan;
 
-/// Formats each event as one line: time, level, service, message, fields. Ten processes write to one
+/// Formats each event as one line: time, level, service, message, fields. Eleven processes write to one
 /// terminal, so each line names its service, and control characters are escaped.
 pub(super) struct OneLine {
     service: String,

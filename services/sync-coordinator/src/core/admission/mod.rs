@@ -1,6 +1,6 @@
 //! Admission: whether a pod may start on this node. Handlers run once per pod, in upstream's order:
-//! node pressure, sysctls, operating system, supplemental groups, predicates with preemption,
-//! AppArmor, pod features, features that the node declares.
+//! node pressure, sysctls, devices, operating system, supplemental groups, predicates with
+//! preemption, AppArmor, pod features, features that the node declares.
 
 mod predicates;
 mod preemption;
@@ -10,12 +10,15 @@ mod tests;
 
 use jiff::{SignedDuration, Timestamp};
 use polylet_model::constants::{phase, reason};
+use polylet_model::extended_resource::is_extended;
 use polylet_model::{apparmor, declared_features, resources};
 
 use self::predicates::PredicateFailure;
 use crate::core::checkpoint::PodTermination;
+use crate::core::devices::DeviceAdmission;
 use crate::core::node_resources::NodeObject;
 use crate::core::pod_spec::PodSpecView;
+use crate::core::step::StepKey;
 use crate::core::view::View;
 
 /// The result of admission.
@@ -30,6 +33,8 @@ pub enum AdmissionDecision {
         /// UIDs of pods to preempt that are not terminating yet.
         victims: Vec<String>,
     },
+    /// The decision waits for the allocation of the pod's devices.
+    WaitForDevices,
     /// The decision waits for the Node object, or for a newer version of it.
     WaitForNode {
         /// Then the pod is decided on with the present version.
@@ -60,14 +65,21 @@ impl Rejection {
 
 /// Decides on a pod. An admitted pod stays admitted.
 pub fn admit(view: &View<'_>, spec: &PodSpecView) -> AdmissionDecision {
-    if was_admitted(view) || !view.pod.in_flight.is_empty() {
+    // Every other step follows the admission.
+    let mut in_flight = view.pod.in_flight.keys();
+    if was_admitted(view) || in_flight.any(|key| *key != StepKey::AllocateDevices) {
         return AdmissionDecision::Admitted;
     }
     if !spec.manifest.is_static() && view.node.resources.node_object == NodeObject::NotSynced {
         return AdmissionDecision::WaitForNode { until: None };
     }
-    if let Some(rejection) = node_pressure(view, spec)
-        .or_else(|| sysctl(spec))
+    if let Some(rejection) = node_pressure(view, spec).or_else(|| sysctl(spec)) {
+        return reject(view, &rejection);
+    }
+    if spec.requests_devices() && view.pod.devices.is_none() {
+        return AdmissionDecision::WaitForDevices;
+    }
+    if let Some(rejection) = devices(view)
         .or_else(|| operating_system(spec))
         .or_else(|| supplemental_groups(view, spec))
     {
@@ -137,7 +149,8 @@ fn wait_for_node_labels(
 pub fn check_resize(view: &View<'_>, spec: &PodSpecView) -> Option<Rejection> {
     node_pressure(view, spec).or_else(|| {
         let failures = predicates::check_predicates(view.pod, &view.node.resources, spec);
-        let first = failures.iter().find(|failure| !failure.is_affinity());
+        let mut failures = failures.iter();
+        let first = failures.find(|failure| counts_for_resize(view, spec, failure));
         first.map(PredicateFailure::rejection)
     })
 }
@@ -148,7 +161,9 @@ pub fn resize_victims(view: &View<'_>, spec: &PodSpecView) -> Vec<String> {
         return Vec::new();
     }
     let failures = predicates::check_predicates(view.pod, &view.node.resources, spec);
-    let failures = failures.iter().filter(|failure| !failure.is_affinity());
+    let failures = failures
+        .iter()
+        .filter(|failure| counts_for_resize(view, spec, failure));
     let shortages: Option<Vec<_>> = failures.map(PredicateFailure::shortage).collect();
     let allocated = &view.node.resources.allocated;
     let victims = shortages.map(|shortages| {
@@ -156,6 +171,16 @@ pub fn resize_victims(view: &View<'_>, spec: &PodSpecView) -> Vec<String> {
             .unwrap_or_default()
     });
     victims.unwrap_or_default()
+}
+
+/// Whether a predicate counts for the resize of an admitted pod. Placement counts at admission only. How
+/// many devices are allocated is not known after a restart of this process; those of the pod it has
+/// already.
+fn counts_for_resize(view: &View<'_>, spec: &PodSpecView, failure: &PredicateFailure) -> bool {
+    let devices_unknown = spec.requests_devices() && view.pod.devices.is_none();
+    let shortage = failure.shortage();
+    let is_device = devices_unknown && shortage.is_some_and(|(name, _)| is_extended(&name));
+    !failure.is_affinity() && !is_device
 }
 
 /// The termination of a preempted pod.
@@ -200,6 +225,14 @@ fn node_pressure(view: &View<'_>, spec: &PodSpecView) -> Option<Rejection> {
 fn sysctl(spec: &PodSpecView) -> Option<Rejection> {
     let message = spec.forbidden_sysctl.clone()?;
     Some(Rejection::new(reason::SYSCTL_FORBIDDEN, message))
+}
+
+fn devices(view: &View<'_>) -> Option<Rejection> {
+    let Some(DeviceAdmission::Refused(error)) = &view.pod.devices else {
+        return None;
+    };
+    let message = format!("Allocate failed due to {error}, which is unexpected");
+    Some(Rejection::new(reason::UNEXPECTED_ADMISSION_ERROR, message))
 }
 
 fn operating_system(spec: &PodSpecView) -> Option<Rejection> {

@@ -6,6 +6,7 @@ use polylet_model::resources::is_huge_pages;
 use polylet_model::{node_affinity, taint};
 
 use crate::core::admission::Rejection;
+use crate::core::devices::DeviceAdmission;
 use crate::core::node_resources::NodeResources;
 use crate::core::pod_spec::PodSpecView;
 use crate::core::view::PodSyncStatus;
@@ -137,9 +138,10 @@ fn insufficient_resources(
     let others = others.filter(|name| !first.contains(name));
     let check = |name: &str| {
         let requested = spec.request.requested(name);
-        let capacity = match node.allocatable(name) {
+        let capacity = match node.allocatable(name).max(allocated_devices(pod, name)) {
             Some(capacity) => capacity,
-            // Huge pages of an unknown size do not exist; other unknown resources are not counted.
+            // Huge pages of an unknown size do not exist; other unknown resources are not counted: they may
+            // be resources of the cluster.
             None if is_huge_pages(name) => 0,
             None => return None,
         };
@@ -153,4 +155,13 @@ fn insufficient_resources(
         })
     };
     first.into_iter().chain(others).filter_map(check).collect()
+}
+
+/// The devices of a resource that are allocated, if the pod has devices. The node is not counted as
+/// having fewer: its object may be older, or some of them unhealthy by now.
+fn allocated_devices(pod: &PodSyncStatus, name: &str) -> Option<i64> {
+    match &pod.devices {
+        Some(DeviceAdmission::Allocated(counts)) => counts.get(name).copied(),
+        Some(DeviceAdmission::Refused(_)) | None => None,
+    }
 }

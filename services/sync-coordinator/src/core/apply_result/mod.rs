@@ -3,6 +3,7 @@
 mod backoff;
 mod observations;
 
+use std::rc::Rc;
 use std::sync::Arc;
 
 use jiff::Timestamp;
@@ -108,6 +109,7 @@ pub fn on_finished(pod: &mut PodSyncStatus, key: &StepKey, outcome: StepOutcome,
     if let Step::CreateContainer { container, .. } = &step {
         // Used, or to be prepared again.
         pod.sub_paths.remove(container);
+        pod.prepared_devices.remove(container);
     }
     let declares = matches!(step, Step::ApplyVolumes | Step::ReleaseVolumes);
     let is_stale = declares && std::mem::take(&mut pod.volumes.in_flight_is_stale);
@@ -157,6 +159,12 @@ fn on_succeeded(pod: &mut PodSyncStatus, step: Step, outcome: StepOutcome, now: 
             let resolved = ResolvedImage { image, image_ref };
             pod.images.insert(container, resolved);
         }
+        (Step::AllocateDevices, StepOutcome::DevicesAllocated(admission)) => {
+            pod.devices = Some(admission);
+        }
+        (Step::PrepareDevices { container }, StepOutcome::DevicesPrepared(prepared)) => {
+            pod.prepared_devices.insert(container, Rc::new(prepared));
+        }
         (Step::PrepareSubPaths { container, .. }, StepOutcome::SubPathsPrepared(prepared)) => {
             pod.sub_paths.insert(container, prepared);
         }
@@ -186,6 +194,7 @@ fn on_succeeded(pod: &mut PodSyncStatus, step: Step, outcome: StepOutcome, now: 
             apply_effect(pod, PendingEffect::SandboxStopped(id));
         }
         (Step::RemoveContainer { id, .. } | Step::RemoveForRestart { id, .. }, _) => {
+            remember_attempt(pod, &id);
             apply_effect(pod, PendingEffect::ContainerRemoved(id));
         }
         (Step::RemoveSandbox { id }, _) => apply_effect(pod, PendingEffect::SandboxRemoved(id)),
@@ -198,6 +207,18 @@ fn on_succeeded(pod: &mut PodSyncStatus, step: Step, outcome: StepOutcome, now: 
         }
         (Step::RemoveFiles, _) => pod.files_removed = true,
         (_, _) => {}
+    }
+}
+
+/// Remembers the restart count of a container of a removed pod, which may start over.
+fn remember_attempt(pod: &mut PodSyncStatus, id: &str) {
+    let observed = pod.observed.as_ref();
+    let removed = observed.and_then(|observed| observed.container(id));
+    if let Some(removed) = removed.filter(|_| pod.removal_requested) {
+        let next = removed.attempt.saturating_add(1);
+        let attempts = &mut pod.min_container_attempts;
+        let min_attempt = attempts.entry(removed.name.clone()).or_default();
+        *min_attempt = next.max(*min_attempt);
     }
 }
 

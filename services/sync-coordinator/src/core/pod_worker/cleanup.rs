@@ -45,6 +45,25 @@ pub fn remove_all(view: &View<'_>, volumes_released: bool, plan: &mut Plan) {
     }
 }
 
+/// Releases what a stopped pod holds that starts over. As upstream, its records and logs stay, so that
+/// restart counts go on.
+pub fn release(view: &View<'_>, volumes_released: bool, plan: &mut Plan) {
+    if !view.pod.cgroup_removed {
+        plan.start_step(view, Step::RemoveCgroup);
+        return;
+    }
+    // Begun before its source served it again.
+    let removes = |key: &StepKey| {
+        matches!(
+            key,
+            StepKey::RemoveContainer(_) | StepKey::RemoveSandbox(_) | StepKey::RemoveFiles
+        )
+    };
+    if volumes_released && !view.pod.in_flight.keys().any(removes) {
+        plan.phase = SyncPhase::CleanedUp;
+    }
+}
+
 /// Removes superseded containers, and old sandboxes without containers.
 pub fn remove_old_records(view: &View<'_>, current: &SandboxRecord, plan: &mut Plan) {
     remove_superseded_containers(view, plan);
@@ -159,6 +178,11 @@ pub fn forget_after_delay(view: &View<'_>, plan: &mut Plan) {
     let Some(since) = view.pod.cleaned_up_at else {
         return;
     };
+    if view.pod.starts_over() && !view.observed().is_empty() {
+        // The worker that follows knows what this one knows.
+        plan.forget = true;
+        return;
+    }
     // Refreshes overtake a stream that is behind: what it still brings would make a new pod of the
     // one that was removed, which is stopped and removed once more.
     if view.pod.in_stream {

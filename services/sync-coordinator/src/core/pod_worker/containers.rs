@@ -222,14 +222,7 @@ fn create_or_start(
         plan.wait_for(what, None);
         return;
     }
-    if spec.has_sub_paths && !view.pod.sub_paths.contains_key(&spec.name) {
-        plan.start_step(
-            view,
-            Step::PrepareSubPaths {
-                container: spec.name.clone(),
-                sandbox_id: sandbox.id.clone(),
-            },
-        );
+    if !is_prepared(view, spec, sandbox, plan) {
         return;
     }
     plan.start_step(
@@ -242,6 +235,31 @@ fn create_or_start(
             image_ref,
         },
     );
+}
+
+/// Whether the devices and subPaths of the next container are prepared. The devices come first: paths may
+/// contain the variables that they bring.
+fn is_prepared(
+    view: &View<'_>,
+    spec: &ContainerSpecView,
+    sandbox: &SandboxRecord,
+    plan: &mut Plan,
+) -> bool {
+    let container = spec.name.clone();
+    if !spec.device_limits.is_empty() && !view.pod.prepared_devices.contains_key(&container) {
+        plan.start_step(view, Step::PrepareDevices { container });
+        return false;
+    }
+    if spec.has_sub_paths && !view.pod.sub_paths.contains_key(&container) {
+        let sandbox_id = sandbox.id.clone();
+        let prepare = Step::PrepareSubPaths {
+            container,
+            sandbox_id,
+        };
+        plan.start_step(view, prepare);
+        return false;
+    }
+    true
 }
 
 fn start_created(
@@ -276,6 +294,7 @@ fn start_created(
 /// waiting reason.
 fn is_backing_off(view: &View<'_>, spec: &ContainerSpecView, plan: &mut Plan) -> bool {
     for key in [
+        StepKey::PrepareDevices(spec.name.clone()),
         StepKey::PrepareSubPaths(spec.name.clone()),
         StepKey::CreateContainer(spec.name.clone()),
         StepKey::StartContainer(spec.name.clone()),

@@ -114,6 +114,7 @@ pub fn has_successor(
 fn has_start_failed(view: &View<'_>, spec: &ContainerSpecView, exited: &ContainerRecord) -> bool {
     let steps = [
         StepKey::PullImage(spec.name.clone()),
+        StepKey::PrepareDevices(spec.name.clone()),
         StepKey::PrepareSubPaths(spec.name.clone()),
         StepKey::CreateContainer(spec.name.clone()),
         StepKey::StartContainer(spec.name.clone()),

@@ -63,6 +63,9 @@ fn admit(view: &View<'_>, spec: &PodSpecView, plan: &mut Plan) -> bool {
                 plan.wake_by(until);
             }
         }
+        AdmissionDecision::WaitForDevices => {
+            plan.start_step(view, Step::AllocateDevices);
+        }
         AdmissionDecision::WaitForPreemption { victims } => {
             plan.wait_for("preempted pods to release resources", None);
             plan.waits_for_capacity = true;

@@ -10,7 +10,7 @@ use crate::core::runtime_state::ContainerRecord;
 use crate::core::step::Step;
 use crate::core::view::View;
 
-/// Stops a deleted or orphaned pod and removes everything of it.
+/// Stops a deleted or orphaned pod and removes everything of it, unless it starts over.
 pub fn remove_pod(view: &View<'_>, plan: &mut Plan) {
     plan.phase = SyncPhase::Terminating;
     plan.needs_sandbox = !has_ready_sandbox(view);
@@ -22,7 +22,11 @@ pub fn remove_pod(view: &View<'_>, plan: &mut Plan) {
     }
     if kill_pod(view, KillOptions::stop(grace_period(view)), plan) {
         let released = volumes::released(view, plan);
-        cleanup::remove_all(view, released, plan);
+        if view.pod.starts_over() {
+            cleanup::release(view, released, plan);
+        } else {
+            cleanup::remove_all(view, released, plan);
+        }
     }
 }
 

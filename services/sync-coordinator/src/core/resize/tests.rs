@@ -8,7 +8,8 @@ use polylet_model::qos::QosClass;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-use crate::core::node_resources::{AllocatedPod, PodRequest, SwapCapacity};
+use crate::core::devices::DeviceAdmission;
+use crate::core::node_resources::{AllocatedPod, NodeObject, PodRequest, SwapCapacity};
 use crate::core::plan::ResizeDecision;
 use crate::core::pod_spec::PodSpecView;
 use crate::core::step::{Step, StepKey};
@@ -144,6 +145,39 @@ fn decisions_follow_upstream() {
         let mut env = env(source);
         env.update_spec(&manifest(source, resources.clone()));
         assert_eq!(env.plan().resize, expected, "{source} {resources}");
+    }
+}
+
+/// A pod has its devices, also when the Node object lists fewer by now.
+#[test]
+fn devices_of_a_pod_do_not_defer_its_resize() {
+    let device = "example.com/device";
+    let with_devices = |cpu: &str| {
+        let list = json!({"cpu": cpu, device: "2"});
+        json!({"requests": list, "limits": list})
+    };
+    let counts = |count| DeviceAdmission::Allocated([(device.to_owned(), count)].into());
+    // Before a restart of this process their number is known, afterwards it is not.
+    for (listed, devices, cpu, is_accepted) in [
+        (1, Some(counts(2)), "1500m", true),
+        (1, None, "1500m", true),
+        (2, Some(counts(2)), "1500m", true),
+        (1, None, "3", false),
+        (1, Some(counts(0)), "1500m", false),
+    ] {
+        let mut env = env("api");
+        let before = manifest("api", with_devices("1"));
+        env.pod.checkpoint.allocated = Some(PodSpecView::from_manifest(&before, &[]).allocation);
+        env.node.resources.node_object = NodeObject::Present {
+            labels: Default::default(),
+            taints: Vec::new(),
+            allocatable: [(device.to_owned(), listed)].into(),
+        };
+        env.pod.devices = devices;
+        env.update_spec(&manifest("api", with_devices(cpu)));
+        let decision = env.plan().resize;
+        let accepted = decision == ResizeDecision::Accepted;
+        assert_eq!(accepted, is_accepted, "{listed} {cpu} {decision:?}");
     }
 }
 

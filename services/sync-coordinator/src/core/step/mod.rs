@@ -44,6 +44,8 @@ pub enum Step {
         /// The containers whose resources change.
         changes: Vec<ContainerResize>,
     },
+    /// Have device-manager allocate the devices that the pod's containers request.
+    AllocateDevices,
     /// Create the pod's cgroup.
     EnsureCgroup,
     /// Declare the pod's volumes to volume-manager.
@@ -60,6 +62,12 @@ pub enum Step {
     },
     /// Use a container's image if it has arrived in another way while its pull backs off.
     FindImage {
+        /// The container's name.
+        container: String,
+    },
+    /// Have device-manager prepare a container's devices for its next start. Before the creation, since
+    /// a device plugin that hangs must not keep a start permit.
+    PrepareDevices {
         /// The container's name.
         container: String,
     },
@@ -161,6 +169,8 @@ pub enum StepKey {
     Checkpoint,
     /// Key of [`Step::Resize`].
     Resize,
+    /// Key of [`Step::AllocateDevices`].
+    AllocateDevices,
     /// Key of [`Step::EnsureCgroup`].
     EnsureCgroup,
     /// Key of [`Step::ApplyVolumes`].
@@ -171,6 +181,8 @@ pub enum StepKey {
     PullImage(String),
     /// Key of [`Step::FindImage`], by container name.
     FindImage(String),
+    /// Key of [`Step::PrepareDevices`], by container name.
+    PrepareDevices(String),
     /// Key of [`Step::PrepareSubPaths`], by container name.
     PrepareSubPaths(String),
     /// Key of [`Step::CreateContainer`], by container name.
@@ -206,11 +218,13 @@ impl Step {
             | Step::CheckpointTerminated
             | Step::CheckpointAllocation { .. } => StepKey::Checkpoint,
             Step::Resize { .. } => StepKey::Resize,
+            Step::AllocateDevices => StepKey::AllocateDevices,
             Step::EnsureCgroup => StepKey::EnsureCgroup,
             Step::ApplyVolumes => StepKey::ApplyVolumes,
             Step::CreateSandbox { .. } => StepKey::CreateSandbox,
             Step::PullImage { container } => StepKey::PullImage(container.clone()),
             Step::FindImage { container } => StepKey::FindImage(container.clone()),
+            Step::PrepareDevices { container } => StepKey::PrepareDevices(container.clone()),
             Step::PrepareSubPaths { container, .. } => StepKey::PrepareSubPaths(container.clone()),
             Step::CreateContainer { container, .. } => StepKey::CreateContainer(container.clone()),
             Step::StartContainer { container, .. } => StepKey::StartContainer(container.clone()),
@@ -270,6 +284,7 @@ impl fmt::Display for Step {
             | Step::CheckpointTerminated
             | Step::CheckpointAllocation { .. } => f.write_str("checkpoint write"),
             Step::Resize { .. } => f.write_str("in-place resize of containers"),
+            Step::AllocateDevices => f.write_str("devices"),
             Step::EnsureCgroup => f.write_str("creation of the pod's cgroup"),
             Step::ApplyVolumes => f.write_str("declaration of volumes"),
             Step::CreateSandbox { attempt } => write!(f, "sandbox {attempt}"),
@@ -277,6 +292,7 @@ impl fmt::Display for Step {
             Step::FindImage { container } => {
                 write!(f, "look for the image of container {container}")
             }
+            Step::PrepareDevices { container } => write!(f, "devices of container {container}"),
             Step::PrepareSubPaths { container, .. } => {
                 write!(f, "subPaths of container {container}")
             }

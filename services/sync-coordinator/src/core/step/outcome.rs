@@ -1,3 +1,4 @@
+use crate::core::devices::{DeviceAdmission, PreparedDevices};
 use crate::core::runtime_state::{ContainerRecord, SandboxRecord};
 use crate::core::volume_state::ObservedVolume;
 
@@ -15,6 +16,10 @@ pub enum StepOutcome {
         /// The runtime's reference.
         image_ref: String,
     },
+    /// device-manager answered the pod's request for devices.
+    DevicesAllocated(DeviceAdmission),
+    /// The devices of a container are prepared.
+    DevicesPrepared(PreparedDevices),
     /// The subPaths of a container are prepared.
     SubPathsPrepared(Vec<PreparedSubPath>),
     /// A container was created.

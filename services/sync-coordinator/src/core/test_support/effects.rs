@@ -4,6 +4,7 @@
 use polylet_model::hash;
 
 use super::TestEnv;
+use crate::core::devices::PreparedDevices;
 use crate::core::runtime_state::{ContainerRecord, ContainerState, SandboxRecord};
 use crate::core::step::{PreparedSubPath, Step, StepFailure, StepOutcome};
 use crate::core::volume_state::ObservedVolume;
@@ -37,6 +38,13 @@ impl TestEnv {
                         image,
                     };
                 }
+            }
+            Step::AllocateDevices => return StepOutcome::DevicesAllocated(self.devices.clone()),
+            Step::PrepareDevices { .. } => {
+                return StepOutcome::DevicesPrepared(PreparedDevices {
+                    cdi_devices: vec![format!("example.com/device={}", self.history.len())],
+                    ..PreparedDevices::default()
+                });
             }
             Step::PrepareSubPaths { .. } => {
                 return StepOutcome::SubPathsPrepared(vec![PreparedSubPath {
@@ -154,8 +162,10 @@ impl TestEnv {
         if self.spec.has_volumes {
             assert!(self.volumes.as_ref().unwrap().iter().all(|v| v.mounted));
         }
-        let spec = &self.spec.container(container).unwrap().spec;
-        let hash = hash::container_hash_annotation(spec);
+        let spec = self.spec.container(container).unwrap();
+        let prepared = self.pod.prepared_devices.contains_key(container);
+        assert_eq!(prepared, !spec.device_limits.is_empty(), "prepared devices");
+        let hash = hash::container_hash_annotation(&spec.spec);
         let allocated = self.pod.checkpoint.allocated.as_ref();
         let created = ContainerRecord {
             created_resources: allocated.map(|pod| pod.container_resources(container)),

@@ -13,6 +13,7 @@ use polylet_model::Manifest;
 use serde_json::{Value, json};
 
 use crate::core::checkpoint::PodCheckpoint;
+use crate::core::devices::DeviceAdmission;
 use crate::core::node_resources::NodeResources;
 use crate::core::plan::Plan;
 use crate::core::pod_spec::PodSpecView;
@@ -67,6 +68,8 @@ pub(super) struct TestEnv {
     pub(super) volumes: Option<Vec<ObservedVolume>>,
     pub(super) disk: Option<PodCheckpoint>,
     pub(super) images: BTreeSet<String>,
+    /// What device-manager answers.
+    pub(super) devices: DeviceAdmission,
     /// Every executed step.
     pub(super) history: Vec<Step>,
     /// Executed hooks.
@@ -88,6 +91,7 @@ impl TestEnv {
             volumes: None,
             disk: None,
             images: BTreeSet::new(),
+            devices: DeviceAdmission::Allocated(Default::default()),
             history: Vec::new(),
             hooks: Vec::new(),
             names: BTreeSet::new(),
@@ -103,7 +107,7 @@ impl TestEnv {
         let lifecycle = std::mem::take(&mut self.pod.lifecycle);
         self.pod = PodSyncStatus {
             uid: "u1".into(),
-            has_source: true,
+            has_source: !removal_requested,
             has_start_permit: true,
             spec: Some(Arc::clone(&self.spec)),
             removal_requested,
@@ -120,6 +124,21 @@ impl TestEnv {
         if let Some(volumes) = self.volumes.clone() {
             apply_result::on_volumes(&mut self.pod, 1, volumes);
         }
+    }
+
+    /// Its source removes the pod.
+    pub(super) fn remove(&mut self) {
+        (self.pod.removal_requested, self.pod.has_source) = (true, false);
+    }
+
+    /// Forgets the stopped pod, and starts it over under another worker.
+    pub(super) fn start_over(&mut self) {
+        let plan = self.plan();
+        assert!(plan.forget && self.pod.in_flight.is_empty(), "{plan:?}");
+        let former = std::mem::take(&mut self.pod);
+        self.disk = None;
+        self.restart_process();
+        self.pod.take_runtime_state(former);
     }
 
     /// Sets another spec for the pod.

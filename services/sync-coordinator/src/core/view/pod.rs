@@ -6,6 +6,7 @@ use jiff::Timestamp;
 
 use super::lifecycle::PodLifecycle;
 use crate::core::checkpoint::{PodCheckpoint, PodTermination};
+use crate::core::devices::{DeviceAdmission, PreparedDevices};
 use crate::core::pod_spec::PodSpecView;
 use crate::core::runtime_state::{PendingEffect, PodRuntimeState};
 use crate::core::step::{PreparedSubPath, Step, StepKey};
@@ -93,6 +94,10 @@ pub struct PodSyncStatus {
     pub images: BTreeMap<String, ResolvedImage>,
     /// When the images of containers whose pull backs off were looked for last, by container name.
     pub image_searches: BTreeMap<String, Timestamp>,
+    /// The answer to the pod's request for devices; `None` before it.
+    pub devices: Option<DeviceAdmission>,
+    /// Prepared devices for the next container, by its name.
+    pub prepared_devices: BTreeMap<String, Rc<PreparedDevices>>,
     /// Prepared subPaths for the next container, by its name.
     pub sub_paths: BTreeMap<String, Vec<PreparedSubPath>>,
     /// Steps in flight.
@@ -143,4 +148,29 @@ pub struct PodSyncStatus {
     pub blocked_by: Option<String>,
     /// Whether the pod has one of the start permits.
     pub has_start_permit: bool,
+}
+
+impl PodSyncStatus {
+    /// Whether the pod was removed, or was an orphan, and its source serves it again: it starts over
+    /// once it is stopped.
+    pub fn starts_over(&self) -> bool {
+        // A pod with a deletion timestamp is served until it is gone.
+        let mut spec = self.spec.iter();
+        let is_served = self.has_source && spec.any(|spec| spec.deletion_grace_period.is_none());
+        self.removal_requested && is_served
+    }
+
+    /// Takes over what is known of the runtime from the worker that has stopped the pod.
+    pub fn take_runtime_state(&mut self, former: PodSyncStatus) {
+        self.observed = former.observed;
+        self.last_reported = former.last_reported;
+        self.in_stream = former.in_stream;
+        self.pending_effects = former.pending_effects;
+        self.effect_count = former.effect_count;
+        self.min_sandbox_attempt = former.min_sandbox_attempt;
+        self.min_container_attempts = former.min_container_attempts;
+        self.previous_exits = former.previous_exits;
+        self.stopped_sandboxes = former.stopped_sandboxes;
+        self.awaits_inspection = former.awaits_inspection;
+    }
 }

@@ -181,7 +181,7 @@ pub(super) static KNOWN: &[Gate] = &[
     ("ReloadKubeletServerCertificateFile", true, Beta, Free, AlwaysOn),
     ("RemoteRequestHeaderUID", true, Beta, Free, Unrelated),
     ("ResilientWatchCacheInitialization", true, Stable, Locked, Unrelated),
-    ("ResourceHealthStatus", true, Beta, Free, NotImplemented),
+    ("ResourceHealthStatus", true, Beta, Free, Implemented),
     ("ResourceHealthStatusMessage", true, Beta, Free, NotImplemented),
     ("RestartAllContainersOnContainerExits", true, Beta, Free, Implemented),
     ("RetryGenerateName", true, Stable, Locked, Unrelated),

@@ -16,6 +16,7 @@ use crate::core::step::Step;
 use crate::core::test_support::{TestEnv, manifest, simple};
 use crate::core::view::NodePressure;
 
+mod devices;
 mod node_object;
 mod predicates;
 mod preemption;
@@ -102,6 +103,7 @@ fn rejection(env: &TestEnv) -> (String, String) {
         }
         AdmissionDecision::Admitted => Default::default(),
         AdmissionDecision::WaitForPreemption { victims } => ("waits".into(), victims.join(" ")),
+        AdmissionDecision::WaitForDevices => ("waits for devices".into(), String::new()),
         AdmissionDecision::WaitForNode { .. } => ("waits for node".into(), String::new()),
     }
 }

@@ -127,6 +127,6 @@ fn a_pod_is_unadmitted_until_admitted_or_rejected() {
     let mut removed = with_source(env(simple("Always", &["a"])), "api");
     removed.node.resources.node_object = NodeObject::NotSynced;
     assert!(removed.plan().unadmitted);
-    removed.pod.removal_requested = true;
+    removed.remove();
     assert!(!removed.plan().unadmitted);
 }

@@ -52,7 +52,7 @@ fn evicted_and_preempted_pods_lose_everything() {
         env.restart_process();
         env.run_until_idle();
         assert_eq!(env.history.len(), done, "{reason}: nothing left to do");
-        env.pod.removal_requested = true;
+        env.remove();
         env.run_until_idle();
         assert_eq!(env.plan().phase, SyncPhase::CleanedUp, "{reason}");
     }

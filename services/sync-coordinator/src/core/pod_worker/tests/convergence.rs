@@ -17,8 +17,9 @@ fn specs() -> impl Strategy<Value = serde_json::Value> {
         1..4_usize,
         any::<bool>(),
         any::<bool>(),
+        any::<bool>(),
     )
-        .prop_map(|(policy, inits, sidecar, mains, volumes, hooks)| {
+        .prop_map(|(policy, inits, sidecar, mains, volumes, hooks, devices)| {
             let container = |name: String| json!({"name": name, "image": "x:1"});
             let mut init: Vec<_> = (0..inits).map(|n| container(format!("i{n}"))).collect();
             if sidecar {
@@ -31,6 +32,11 @@ fn specs() -> impl Strategy<Value = serde_json::Value> {
                 for one in main.iter_mut().chain(init.last_mut().filter(|_| sidecar)) {
                     let hook = json!({"sleep": {"seconds": 1}});
                     one["lifecycle"] = json!({"postStart": hook, "preStop": hook});
+                }
+            }
+            if devices {
+                for one in main.iter_mut().take(1).chain(init.last_mut()) {
+                    one["resources"] = json!({"limits": {"example.com/device": "1"}});
                 }
             }
             let mut spec =
@@ -126,7 +132,7 @@ proptest! {
             apply_event(&mut env, kind, pick);
         }
         if remove {
-            env.pod.removal_requested = true;
+            env.remove();
         }
         converge(&mut env);
         let plan = env.plan();

@@ -13,7 +13,7 @@ use crate::core::view::ProbeFailure;
 fn grace_period_continues_after_a_process_restart() {
     let mut env = TestEnv::new(with_hooks("Always", &["a"], &["preStop"]));
     env.run_until_idle();
-    env.pod.removal_requested = true;
+    env.remove();
     let steps = env.start_steps();
     env.advance_clock(10);
     env.restart_process();
@@ -69,7 +69,7 @@ fn a_shorter_grace_period_shortens_steps_in_flight() {
         } else {
             StepKey::StopContainer(id)
         };
-        env.pod.removal_requested = true;
+        env.remove();
         env.start_steps();
         env.advance_clock(3);
         assert!(env.plan().abandoned.is_empty());
@@ -94,7 +94,7 @@ fn a_shorter_grace_period_shortens_steps_in_flight() {
 fn eviction_shortens_a_termination_in_progress() {
     let mut env = TestEnv::new(simple("Always", &["a"]));
     env.run_until_idle();
-    env.pod.removal_requested = true;
+    env.remove();
     let id = env.running("a").unwrap();
     assert_eq!(env.start_steps().iter().find_map(stop_of), Some(("a", 30)));
     env.pod.eviction = Some(PodTermination {
@@ -114,7 +114,7 @@ fn eviction_shortens_a_termination_in_progress() {
 fn a_backward_clock_step_does_not_extend_the_grace_period() {
     let mut env = TestEnv::new(with_hooks("Always", &["a"], &["preStop"]));
     env.run_until_idle();
-    env.pod.removal_requested = true;
+    env.remove();
     env.start_steps();
     env.advance_clock(-3600);
     env.restart_process();
@@ -130,7 +130,7 @@ fn sidecars_wait_no_longer_than_the_grace_period() {
     spec["initContainers"] = json!([{"name": "s1", "image": "s:1", "restartPolicy": "Always"}]);
     let mut env = TestEnv::new(spec);
     env.run_until_idle();
-    env.pod.removal_requested = true;
+    env.remove();
     env.start_steps();
     env.advance_clock(30);
     let steps = env.start_steps();

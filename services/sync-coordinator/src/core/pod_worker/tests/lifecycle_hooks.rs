@@ -146,7 +146,7 @@ fn termination_cancels_post_start() {
     let mut env = TestEnv::new(with_hooks("Never", &["a"], &["postStart", "preStop"]));
     run_without_hooks(&mut env);
     let key = post_start(&env).unwrap().key();
-    env.pod.removal_requested = true;
+    env.remove();
     let plan = env.plan();
     assert_eq!(plan.abandoned, [key]);
     env.run_until_idle();
@@ -163,7 +163,7 @@ fn pre_stop_counts_towards_the_grace_period() {
     for (elapsed, left) in [(0, 30), (5, 25), (29, 2), (40, 2)] {
         let mut env = TestEnv::new(with_hooks("Always", &["a"], &["preStop"]));
         env.run_until_idle();
-        env.pod.removal_requested = true;
+        env.remove();
         let steps = env.start_steps();
         assert_eq!(steps.iter().find_map(pre_stop_of), Some(("a", 30)));
         assert!(steps.iter().find_map(stop_of).is_none());
@@ -202,7 +202,7 @@ fn pre_stop_runs_before_a_kill_and_not_after_an_exit() {
 fn exit_cancels_pre_stop() {
     let mut env = TestEnv::new(with_hooks("Always", &["a"], &["preStop"]));
     env.run_until_idle();
-    env.pod.removal_requested = true;
+    env.remove();
     let id = env.running("a").unwrap();
     env.start_steps();
     env.exit_container("a", 0);
@@ -220,7 +220,7 @@ fn sidecars_run_pre_stop_at_once_and_stop_last() {
     let mut env = TestEnv::new(spec);
     env.run_until_idle();
     assert_eq!(env.running_names(), ["a", "s1", "s2"]);
-    env.pod.removal_requested = true;
+    env.remove();
     let steps = env.start_steps();
     let hooks: Vec<_> = steps.iter().filter_map(pre_stop_of).collect();
     assert_eq!(hooks, [("s2", 30), ("s1", 30)]);
@@ -267,7 +267,7 @@ fn an_orphan_runs_the_pre_stop_hook_of_its_annotation() {
 fn a_partial_report_does_not_end_a_stop() {
     let mut env = TestEnv::new(with_hooks("Always", &["a"], &["preStop"]));
     env.run_until_idle();
-    env.pod.removal_requested = true;
+    env.remove();
     env.start_steps();
     let complete = env.runtime.clone();
     env.runtime.inspect_error = "timeout".into();

@@ -7,6 +7,7 @@ use crate::core::test_support::simple;
 
 mod cleanup;
 mod convergence;
+mod devices;
 mod grace_periods;
 mod images;
 mod lifecycle_hooks;
@@ -15,6 +16,7 @@ mod restart_all_containers;
 mod restart_of_process;
 mod stale_state;
 mod start;
+mod starts_over;
 mod termination;
 mod two_sandboxes;
 mod volumes;

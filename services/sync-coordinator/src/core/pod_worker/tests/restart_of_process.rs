@@ -64,7 +64,7 @@ fn a_pod_without_a_report_is_refreshed_before_it_is_removed() {
     env.restart_process();
     env.pod.last_reported = Rc::default();
     env.pod.observed = Some(Rc::default());
-    env.pod.removal_requested = true;
+    env.remove();
     let plan = env.plan();
     assert!(plan.needs_refresh && plan.steps.is_empty(), "{plan:?}");
     env.relist();

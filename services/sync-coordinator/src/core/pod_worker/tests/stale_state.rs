@@ -36,7 +36,7 @@ fn a_partial_report_ends_nothing() {
     // A removed pod is stopped nevertheless.
     env.runtime.inspect_error = "timeout".into();
     env.relist();
-    env.pod.removal_requested = true;
+    env.remove();
     assert_eq!(env.start_steps().iter().find_map(stop_of), Some(("a", 30)));
 }
 
@@ -102,7 +102,7 @@ fn the_sandbox_is_removed_last() {
     let mut env = TestEnv::new(simple("Always", &["a"]));
     env.run_until_idle();
     env.history.clear();
-    env.pod.removal_requested = true;
+    env.remove();
     env.run_until_idle();
     assert_eq!(env.plan().phase, SyncPhase::CleanedUp);
     let position = |key: &StepKey| env.history.iter().position(|s| s.key() == *key).unwrap();
@@ -269,7 +269,7 @@ fn a_sandbox_that_appears_after_cleanup_is_removed() {
     let mut env = TestEnv::new(simple("Always", &["a"]));
     env.run_until_idle();
     let sandbox = env.runtime.sandboxes[0].clone();
-    env.pod.removal_requested = true;
+    env.remove();
     env.run_until_idle();
     assert_eq!(env.plan().phase, SyncPhase::CleanedUp);
     // A call of the previous process instance takes effect only now.
@@ -282,7 +282,7 @@ fn a_sandbox_that_appears_after_cleanup_is_removed() {
 }
 
 #[test]
-fn an_orphan_that_is_served_again_is_removed_before_it_starts_over() {
+fn an_orphan_that_is_served_again_is_stopped_before_it_starts_over() {
     let mut env = TestEnv::new(simple("Always", &["a"]));
     env.run_until_idle();
     env.restart_process();
@@ -294,7 +294,7 @@ fn an_orphan_that_is_served_again_is_removed_before_it_starts_over() {
     assert_eq!(env.plan().phase, SyncPhase::Terminating);
     steps.iter().for_each(|step| env.finish(step));
     env.run_until_idle();
-    assert!(env.runtime.is_empty() && env.plan().forget);
+    assert!(env.running_names().is_empty() && env.plan().forget);
 }
 
 #[test]
@@ -338,7 +338,7 @@ fn a_backward_clock_step_delays_nothing() {
     // A cleaned-up pod.
     let mut env = TestEnv::new(simple("Always", &["a"]));
     env.run_until_idle();
-    (env.pod.removal_requested, env.pod.has_source) = (true, false);
+    env.remove();
     env.run_until_idle();
     assert!(!env.plan().forget);
     env.advance_clock(-3600);

@@ -194,7 +194,7 @@ fn removal_stops_regular_containers_first_and_sidecars_in_reverse() {
     env.run_until_idle();
     env.exit_container("i2", 0);
     env.run_until_idle();
-    env.pod.removal_requested = true;
+    env.remove();
     for name in ["a", "s3", "s1"] {
         let steps = env.start_steps();
         let stops: Vec<&str> = steps
@@ -217,8 +217,7 @@ fn removal_removes_everything_in_order() {
     let mut env = TestEnv::new(spec);
     env.run_until_idle();
     env.history.clear();
-    env.pod.removal_requested = true;
-    env.pod.has_source = false;
+    env.remove();
     let steps = env.start_steps();
     let mut stops: Vec<(&str, u32)> = steps.iter().filter_map(stop_of).collect();
     stops.sort_unstable();
