@@ -6,11 +6,12 @@ use bytes::Bytes;
 use k8s_openapi::api::core::v1::{LinuxContainerUser, PodStatus};
 use polylet_model::probe::ProbeKind;
 use polylet_model::status::{
-    self, ActualResources, ContainerPhase, PendingResize, PodWorkerState, ResizeInProgress,
-    WaitReason,
+    self, ActualResources, ContainerPhase, DeviceStatus, PendingResize, PodWorkerState,
+    ResizeInProgress, WaitReason,
 };
 use polylet_model::{Manifest, compact};
 use polylet_wire::common::v1::{Cause, PodRef};
+use polylet_wire::device::v1 as device;
 use polylet_wire::pleg::v1 as pleg;
 use polylet_wire::podconfig::v1::watch_node_response;
 use polylet_wire::prober::v1 as prober;
@@ -185,6 +186,22 @@ pub(crate) fn probe_result(
     })
 }
 
+/// The devices of a pod's containers.
+pub(crate) fn devices(pod: device::PodDevices) -> Vec<DeviceStatus> {
+    let mut devices = Vec::new();
+    for container in pod.containers {
+        for resource in container.resources {
+            devices.extend(resource.devices.into_iter().map(|device| DeviceStatus {
+                container: container.name.clone(),
+                resource: resource.resource.clone(),
+                id: device.id,
+                healthy: device.healthy,
+            }));
+        }
+    }
+    devices
+}
+
 /// A pod's status at the API server; `None` while it is unknown.
 pub(crate) fn api_status(status: &[u8], uid: &str) -> Option<Arc<PodStatus>> {
     if status.is_empty() {
@@ -274,6 +291,48 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+
+    #[test]
+    fn devices_of_all_containers() {
+        let allocated = |id: &str, healthy| device::AllocatedDevice {
+            id: id.to_owned(),
+            healthy,
+            ..Default::default()
+        };
+        let container = |name: &str, resource: &str, devices| device::ContainerDevices {
+            name: name.to_owned(),
+            resources: vec![device::ResourceDevices {
+                resource: resource.to_owned(),
+                devices,
+            }],
+        };
+        let pod = device::PodDevices {
+            pod_uid: "u".to_owned(),
+            containers: vec![
+                container("a", "x", vec![allocated("1", true), allocated("2", false)]),
+                container("b", "y", vec![allocated("1", true)]),
+                container("c", "z", Vec::new()),
+            ],
+        };
+        let found: Vec<_> = devices(pod)
+            .into_iter()
+            .map(|it| (it.container, it.resource, it.id, it.healthy))
+            .collect();
+        let expected = [
+            ("a", "x", "1", true),
+            ("a", "x", "2", false),
+            ("b", "y", "1", true),
+        ];
+        let expected = expected.map(|(container, resource, id, healthy)| {
+            (
+                container.to_owned(),
+                resource.to_owned(),
+                id.to_owned(),
+                healthy,
+            )
+        });
+        assert_eq!(found, expected);
+    }
 
     proptest! {
         /// None of them may end a pod or take it out of service: what a newer peer means is not known.

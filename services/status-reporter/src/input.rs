@@ -1,6 +1,7 @@
 //! Everything that the event loop reacts to.
 
 use polylet_watch::{Update, Value};
+use polylet_wire::device::v1::PodDevices;
 use polylet_wire::pleg::v1::{PodState, WatchRuntimeResponse};
 use polylet_wire::podconfig::v1::{MirrorPod, Pod, PodSource, WatchNodeResponse};
 use polylet_wire::prober::v1::ProbeStatus;
@@ -16,6 +17,8 @@ pub enum Input {
     RuntimeState(Update<String, PodState>),
     /// Results of probes.
     Probe(Update<(String, String, i32), ProbeStatus>),
+    /// Devices of pods.
+    PodDevices(Update<String, PodDevices>),
     /// Name and handlers of the runtime.
     Runtime(Value<WatchRuntimeResponse>),
     /// Mirror pods at the API server.

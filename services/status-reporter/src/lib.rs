@@ -1,8 +1,8 @@
 //! The status of pods and of the node: computed, served, and reported to the API server.
 //!
 //! Inputs: desired pods of each source (pod-config), sync progress (sync-coordinator), sandboxes and
-//! containers (pleg), and probe results (prober). Output: the `v1.PodStatus` of each pod, as a state
-//! stream and as a list.
+//! containers (pleg), probe results (prober), and devices of pods (device-manager). Output: the
+//! `v1.PodStatus` of each pod, as a state stream and as a list.
 //!
 //! On a node of a cluster the service alone writes to the API server:
 //! - the Node with its lease, its CSINode and the statuses of resized claims (`node/`);
@@ -15,7 +15,7 @@
 //! The event loop (`run.rs`) owns the state of all pods. Only pods with changed facts are recomputed,
 //! and changes that arrive together are handled together. No status is published before its streams
 //! have synced in this process instance, so that restarts, of this service or of a peer, do not change
-//! any.
+//! any. Devices are the exception: the last ones stay until they are known, and nothing waits for them.
 //!
 //! The last statuses are persisted: they hold the times of past changes, and exits of containers that the
 //! runtime has forgotten.
@@ -90,6 +90,11 @@ pub static DESCRIPTOR: ServiceDescriptor = ServiceDescriptor {
             level: levels::PROBER,
         },
         Dependency {
+            service: "device-manager",
+            package: "polylet.device.v1",
+            level: levels::DEVICE,
+        },
+        Dependency {
             service: "pleg",
             package: "polylet.pleg.v1",
             level: levels::PLEG,
@@ -126,6 +131,11 @@ pub static DESCRIPTOR: ServiceDescriptor = ServiceDescriptor {
         },
         Dependency {
             service: "prober",
+            package: "polylet.notice.v1",
+            level: levels::NOTICE,
+        },
+        Dependency {
+            service: "device-manager",
             package: "polylet.notice.v1",
             level: levels::NOTICE,
         },

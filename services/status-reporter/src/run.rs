@@ -55,13 +55,15 @@ impl EventLoop {
         let (writer, mut restored) = StateWriter::<PersistedStatuses>::open(path)?;
         let access = ClientConfig::from_config(ctx.config(), crate::DESCRIPTOR.service);
         let gates = &ctx.config().kubelet.feature_gates;
-        let pod_level_resources =
-            gates.get("InPlacePodLevelResourcesVerticalScaling") != Some(&false);
+        let is_on = |gate: &str| gates.get(gate) != Some(&false);
+        let pod_level_resources = is_on("InPlacePodLevelResourcesVerticalScaling");
+        let device_health = is_on("ResourceHealthStatus");
         Ok(Self {
-            inputs: sources::all(ctx, access.is_some()),
+            inputs: sources::all(ctx, access.is_some(), device_health),
             api_writer: access.map(|access| ApiWriter::new(ctx, access, busy)),
             state: State::new(restored.take_statuses(), statuses)
-                .with_pod_level_resources(pod_level_resources),
+                .with_pod_level_resources(pod_level_resources)
+                .with_device_health(device_health),
             traces: StartTraces::new(
                 restored.started,
                 ctx.node_name().to_owned(),

@@ -7,8 +7,13 @@ use polylet_wire::podconfig::v1::PodSource;
 
 use crate::input::Input;
 
-/// All streams as inputs; those of the API server only on a node of a cluster.
-pub(crate) fn all(ctx: &Ctx, in_cluster: bool) -> SelectAll<LocalBoxStream<'static, Input>> {
+/// All streams as inputs; those of the API server only on a node of a cluster, and the devices of pods
+/// only if statuses have them.
+pub(crate) fn all(
+    ctx: &Ctx,
+    in_cluster: bool,
+    device_health: bool,
+) -> SelectAll<LocalBoxStream<'static, Input>> {
     let mut all = SelectAll::new();
     if in_cluster {
         let mirrors = follow::podconfig::mirrors(ctx);
@@ -40,5 +45,9 @@ pub(crate) fn all(ctx: &Ctx, in_cluster: bool) -> SelectAll<LocalBoxStream<'stat
             .map(Input::Probe)
             .boxed_local(),
     );
+    if device_health {
+        let devices = follow::device::pod_devices(ctx);
+        all.push(devices.map(Input::PodDevices).boxed_local());
+    }
     all
 }

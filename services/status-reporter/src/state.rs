@@ -7,6 +7,7 @@ use k8s_openapi::api::core::v1::PodStatus;
 use polylet_model::Manifest;
 use polylet_watch::{Update, Value};
 use polylet_wire::common::v1::Cause;
+use polylet_wire::device::v1::PodDevices;
 use polylet_wire::pleg::v1::PodState;
 use polylet_wire::podconfig::v1::{Pod, PodSource};
 use polylet_wire::prober::v1::ProbeStatus;
@@ -53,6 +54,12 @@ impl State {
         self
     }
 
+    /// Whether statuses have the devices of containers; by default they do.
+    pub(crate) fn with_device_health(mut self, reported: bool) -> Self {
+        self.manager.facts.set_device_health(reported);
+        self
+    }
+
     /// Records the facts of one input.
     pub fn handle_input(&mut self, input: Input) {
         let facts = &mut self.manager.facts;
@@ -61,6 +68,7 @@ impl State {
             Input::Sync(update) => self.handle_sync(*update),
             Input::RuntimeState(update) => self.handle_runtime_state(update),
             Input::Probe(update) => self.handle_probe(update),
+            Input::PodDevices(update) => self.handle_devices(update),
             Input::Runtime(Value::Current(runtime)) => {
                 let handlers = runtime.handlers.into_iter();
                 let recursive = handlers.filter(|h| h.recursive_read_only_mounts);
@@ -157,6 +165,18 @@ impl State {
             }
             Update::Synced => facts.mark_synced(FactStream::Probes),
             Update::Stale(_) => facts.mark_stale(FactStream::Probes),
+        }
+    }
+
+    fn handle_devices(&mut self, update: Update<String, PodDevices>) {
+        let facts = &mut self.manager.facts;
+        match update {
+            Update::Upsert(uid, devices) => {
+                facts.set_devices(uid, Some(convert::devices(devices)));
+            }
+            Update::Remove(uid) => facts.set_devices(uid, None),
+            Update::Synced => facts.mark_synced(FactStream::PodDevices),
+            Update::Stale(_) => facts.mark_stale(FactStream::PodDevices),
         }
     }
 

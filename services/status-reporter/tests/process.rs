@@ -15,11 +15,13 @@ use serde_json::Value;
 use tokio::time::timeout;
 
 mod api_failures;
+mod devices;
 mod peers;
 
 use peers::facts::{TRACE, cause, filled, key, name, pod, probe, state, sync};
 use peers::{PeerProcess, Peers};
 
+/// The peers that statuses wait for.
 const PEERS: [&str; 4] = ["pod-config", "sync-coordinator", "pleg", "prober"];
 
 /// Ignores the state of the stream.

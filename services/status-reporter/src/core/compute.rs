@@ -61,6 +61,7 @@ pub(super) fn compute(
         containers: &state.containers,
         probe_results: &probes,
         waiting: &progress.wait_reasons,
+        devices: facts.devices(uid),
         resize_pending: progress.resize_pending.as_ref(),
         resize_in_progress: progress.resize_in_progress.as_ref(),
         worker_state,
@@ -76,7 +77,7 @@ pub(super) fn compute(
         manifest: manifest.clone(),
         status: Arc::new(status),
         waiting_for: progress.waiting_for.clone(),
-        stale: stale_peers(facts, desired, state),
+        stale: stale_peers(facts, uid, desired, state),
         teardown: Teardown {
             undesired: desired.is_none(),
             stopped: worker_state == PodWorkerState::Terminated,
@@ -89,11 +90,13 @@ pub(super) fn compute(
 /// Names of the peers whose facts about this pod are only the last known.
 fn stale_peers(
     facts: &FactStore,
+    uid: &str,
     desired: Option<(ManifestSource, &DesiredManifest)>,
     state: &RuntimePodState,
 ) -> Vec<String> {
     let concerns = |stream: &FactStream| match (stream, desired) {
         (FactStream::Pods(source), Some((own, _))) => *source == own,
+        (FactStream::PodDevices, _) => facts.devices(uid).is_some_and(|all| !all.is_empty()),
         _ => true,
     };
     let streams = facts.stale().iter().filter(|stream| concerns(stream));

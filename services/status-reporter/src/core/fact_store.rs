@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use polylet_model::probe::ProbeKind;
-use polylet_model::status::ContainerProbeResult;
+use polylet_model::status::{ContainerProbeResult, DeviceStatus};
 
 use super::facts::{DesiredManifest, FactStream, ManifestSource, RuntimePodState, SyncProgress};
 
@@ -14,10 +14,12 @@ pub(crate) struct FactStore {
     progress: BTreeMap<String, SyncProgress>,
     runtime_states: BTreeMap<String, RuntimePodState>,
     probes: BTreeMap<String, BTreeMap<(String, ProbeKind), ContainerProbeResult>>,
+    devices: BTreeMap<String, Vec<DeviceStatus>>,
     runtime_name: String,
     recursive_read_only: BTreeSet<String>,
     host_ips: Vec<String>,
     pod_level_resources: bool,
+    device_health: bool,
     synced: BTreeSet<FactStream>,
     stale: BTreeSet<FactStream>,
     dirty: BTreeSet<String>,
@@ -30,6 +32,7 @@ impl FactStore {
         Self {
             runtime_name: "containerd".to_owned(),
             pod_level_resources: true,
+            device_health: true,
             ..Self::default()
         }
     }
@@ -84,6 +87,11 @@ impl FactStore {
         self.dirty.insert(uid);
     }
 
+    pub(crate) fn set_devices(&mut self, uid: String, devices: Option<Vec<DeviceStatus>>) {
+        set(&mut self.devices, &uid, devices);
+        self.dirty.insert(uid);
+    }
+
     /// The runtime's name, which prefixes container ids, and its handlers with recursive read-only
     /// mounts.
     pub(crate) fn set_runtime(&mut self, name: &str, recursive_read_only: BTreeSet<String>) {
@@ -107,6 +115,11 @@ impl FactStore {
     /// Whether statuses have the resources of pods as a whole.
     pub(crate) fn set_pod_level_resources(&mut self, reported: bool) {
         self.pod_level_resources = reported;
+    }
+
+    /// Whether statuses have the devices of containers.
+    pub(crate) fn set_device_health(&mut self, reported: bool) {
+        self.device_health = reported;
     }
 
     pub(crate) fn mark_dirty(&mut self, uid: &str) {
@@ -146,7 +159,7 @@ impl FactStore {
     }
 
     pub(crate) fn unsynced(&self) -> impl Iterator<Item = FactStream> {
-        FactStream::ALL
+        FactStream::REQUIRED
             .into_iter()
             .filter(|stream| !self.synced.contains(stream))
     }
@@ -194,6 +207,12 @@ impl FactStore {
     pub(crate) fn probes(&self, uid: &str) -> Vec<ContainerProbeResult> {
         let of_pod = self.probes.get(uid).into_iter();
         of_pod.flat_map(BTreeMap::values).cloned().collect()
+    }
+
+    /// The devices of a pod's containers; `None` while they are unknown.
+    pub(crate) fn devices(&self, uid: &str) -> Option<&[DeviceStatus]> {
+        let known = !self.device_health || self.synced.contains(&FactStream::PodDevices);
+        known.then(|| self.devices.get(uid).map_or(&[][..], Vec::as_slice))
     }
 
     pub(crate) fn runtime_name(&self) -> &str {

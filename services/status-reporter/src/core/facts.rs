@@ -29,10 +29,13 @@ pub(crate) enum FactStream {
     RuntimeStates,
     Probes,
     Runtime,
+    PodDevices,
 }
 
 impl FactStream {
-    pub(crate) const ALL: [Self; 7] = [
+    /// Those that statuses wait for. Devices of pods are not among them: until they are known, the
+    /// statuses have the previous ones.
+    pub(crate) const REQUIRED: [Self; 7] = [
         Self::Pods(ManifestSource::File),
         Self::Pods(ManifestSource::Http),
         Self::Pods(ManifestSource::Api),
@@ -49,6 +52,7 @@ impl FactStream {
             Self::Sync => "sync-coordinator",
             Self::RuntimeStates | Self::Runtime => "pleg",
             Self::Probes => "prober",
+            Self::PodDevices => "device-manager",
         }
     }
 
@@ -62,6 +66,7 @@ impl FactStream {
             Self::RuntimeStates => "containers and sandboxes of the runtime (pleg)",
             Self::Probes => "probe results (prober)",
             Self::Runtime => "name and handlers of the runtime (pleg)",
+            Self::PodDevices => "devices of pods (device-manager)",
         }
     }
 }

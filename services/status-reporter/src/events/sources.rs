@@ -10,7 +10,7 @@ use polylet_wire::notice::v1::{Notice, WatchNoticesRequest};
 use tonic::Request;
 
 /// The services with notices, apart from this one.
-const SERVICES: [&str; 7] = [
+const SERVICES: [&str; 8] = [
     "sync-coordinator",
     "eviction",
     "volume-manager",
@@ -18,6 +18,7 @@ const SERVICES: [&str; 7] = [
     "prober",
     "pleg",
     "pod-config",
+    "device-manager",
 ];
 
 /// All notices; some may be delivered twice.

@@ -132,6 +132,10 @@ impl NodeController {
             }
             NodeInput::ImagesSynced => facts.images_synced = true,
             NodeInput::VolumesInUse(names) => facts.volumes_in_use = Some(names),
+            NodeInput::Devices(resource, devices) => {
+                facts.devices.insert(resource, devices);
+            }
+            NodeInput::DevicesSynced => facts.devices_synced = true,
             NodeInput::Node(node) => self.handle_watched(node),
             NodeInput::Addresses(addresses) => facts.addresses = Some(addresses),
             NodeInput::CsiNodeCreated => facts.has_csi_node = true,

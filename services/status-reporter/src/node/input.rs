@@ -2,7 +2,9 @@
 
 use k8s_openapi::api::core::v1::Node;
 
-use crate::core::node::facts::{NodeImage, NodeRuntimeStatus, PressureCondition, PressureResource};
+use crate::core::node::facts::{
+    NodeDevices, NodeImage, NodeRuntimeStatus, PressureCondition, PressureResource,
+};
 
 /// A changed fact, or the watched object.
 pub(super) enum NodeInput {
@@ -18,6 +20,10 @@ pub(super) enum NodeInput {
     ImagesSynced,
     /// Attachable volumes that pods use or are about to use.
     VolumesInUse(Vec<String>),
+    /// A resource of a device plugin.
+    Devices(String, NodeDevices),
+    /// The initial list of these resources is complete.
+    DevicesSynced,
     /// The object at the API server; `None` if it does not exist.
     Node(Option<Box<Node>>),
     /// The node's addresses.

@@ -7,11 +7,13 @@ use polylet_kit::{Ctx, address, follow};
 use polylet_watch::{PressureItemKey, Update, Value};
 use polylet_wire::pleg::v1::WatchRuntimeResponse;
 use polylet_wire::podconfig::v1::watch_node_response::State;
-use polylet_wire::{eviction, imagegc};
+use polylet_wire::{device, eviction, imagegc};
 use tokio::sync::watch;
 
 use super::input::NodeInput;
-use crate::core::node::facts::{NodeImage, NodeRuntimeStatus, PressureCondition, PressureResource};
+use crate::core::node::facts::{
+    NodeDevices, NodeImage, NodeRuntimeStatus, PressureCondition, PressureResource,
+};
 
 /// All streams as inputs.
 pub(super) fn all(
@@ -40,6 +42,8 @@ pub(super) fn all(
         Value::Stale(_) => None,
     });
     all.push(in_use.filter_map(std::future::ready).boxed_local());
+    let devices = follow::device::resources(ctx).map(devices);
+    all.push(devices.filter_map(std::future::ready).boxed_local());
     let node = follow::podconfig::node(ctx).map(|value| match value {
         Value::Current(response) => match response.state? {
             State::Manifest(manifest) => node(&manifest),
@@ -121,5 +125,60 @@ fn image(update: Update<String, imagegc::v1::Image>) -> Option<NodeInput> {
         Update::Remove(id) => Some(NodeInput::Image(id, None)),
         Update::Synced => Some(NodeInput::ImagesSynced),
         Update::Stale(_) => None,
+    }
+}
+
+/// A resource that is no longer served is gone for good. The last known ones stay while device-manager is
+/// unavailable.
+fn devices(update: Update<String, device::v1::DeviceResource>) -> Option<NodeInput> {
+    let number = |devices: u64| i64::try_from(devices).unwrap_or(i64::MAX);
+    match update {
+        Update::Upsert(name, resource) => {
+            let devices = NodeDevices {
+                capacity: number(resource.capacity),
+                allocatable: number(resource.allocatable),
+            };
+            Some(NodeInput::Devices(name, devices))
+        }
+        Update::Remove(name) => Some(NodeInput::Devices(name, NodeDevices::default())),
+        Update::Synced => Some(NodeInput::DevicesSynced),
+        Update::Stale(_) => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn devices_of_the_wire() {
+        let name = || "example.com/x".to_owned();
+        let served = |capacity, allocatable| {
+            let resource = device::v1::DeviceResource {
+                name: name(),
+                capacity,
+                allocatable,
+            };
+            Update::Upsert(name(), resource)
+        };
+        for (update, expected) in [
+            (served(3, 2), Some((3, 2))),
+            (served(0, 0), Some((0, 0))),
+            (served(u64::MAX, 1), Some((i64::MAX, 1))),
+            (Update::Remove(name()), Some((0, 0))),
+            (Update::Synced, None),
+        ] {
+            let case = format!("{update:?}");
+            let found = match devices(update) {
+                Some(NodeInput::Devices(resource, devices)) => {
+                    assert_eq!(resource, name());
+                    Some((devices.capacity, devices.allocatable))
+                }
+                Some(NodeInput::DevicesSynced) => None,
+                _ => panic!("{case}"),
+            };
+            assert_eq!(found, expected, "{case}");
+        }
+        assert!(devices(Update::Stale("unavailable".to_owned())).is_none());
     }
 }

@@ -1,6 +1,7 @@
 //! The state of the peers: one pod that starts.
 
 use polylet_wire::common::v1::{Cause, PodRef};
+use polylet_wire::device::v1::{AllocatedDevice, ContainerDevices, PodDevices, ResourceDevices};
 use polylet_wire::pleg::v1::{Container, ContainerPhase, PodState, Sandbox};
 use polylet_wire::podconfig::v1::Pod;
 use polylet_wire::prober::v1::{Outcome, ProbeKind, ProbeStatus, ProbeStatusKey};
@@ -101,6 +102,26 @@ pub(crate) fn probe(outcome: Outcome, since: i64) -> ProbeStatus {
         since: at(since),
         cause: cause("b7ad6b7169203333"),
         ..ProbeStatus::default()
+    }
+}
+
+/// A device of the pod's container.
+pub(crate) fn device(healthy: bool) -> PodDevices {
+    let device = AllocatedDevice {
+        id: "7".into(),
+        healthy,
+        ..AllocatedDevice::default()
+    };
+    let resource = ResourceDevices {
+        resource: "example.com/device".into(),
+        devices: vec![device],
+    };
+    PodDevices {
+        pod_uid: "u".into(),
+        containers: vec![ContainerDevices {
+            name: "app".into(),
+            resources: vec![resource],
+        }],
     }
 }
 

@@ -5,6 +5,8 @@ use std::thread::JoinHandle;
 
 use futures::stream::BoxStream;
 use polylet_watch::{Store, serve};
+use polylet_wire::device::v1::device_service_server::{DeviceService, DeviceServiceServer};
+use polylet_wire::device::v1::*;
 use polylet_wire::pleg::v1::pleg_service_server::{PlegService, PlegServiceServer};
 use polylet_wire::pleg::v1::*;
 use polylet_wire::podconfig::v1::pod_config_service_server::{
@@ -35,6 +37,7 @@ pub(crate) struct Peers {
     pub(crate) syncs: Store<String, PodSync>,
     pub(crate) runtime_states: Store<String, PodState>,
     pub(crate) probes: Store<(String, String, i32), ProbeStatus>,
+    pub(crate) devices: Store<String, PodDevices>,
 }
 
 impl Peers {
@@ -45,6 +48,7 @@ impl Peers {
             syncs: Store::new(incarnation),
             runtime_states: Store::new(incarnation),
             probes: Store::new(incarnation),
+            devices: Store::new(incarnation),
         }
     }
 
@@ -54,6 +58,7 @@ impl Peers {
         self.syncs.mark_synced();
         self.runtime_states.mark_synced();
         self.probes.mark_synced();
+        self.devices.mark_synced();
     }
 
     /// The peers after a restart, with the same state.
@@ -63,6 +68,7 @@ impl Peers {
         next.syncs.replace(self.syncs.snapshot());
         next.runtime_states.replace(self.runtime_states.snapshot());
         next.probes.replace(self.probes.snapshot());
+        next.devices.replace(self.devices.snapshot());
         next
     }
 
@@ -77,6 +83,7 @@ impl Peers {
             "pod-config" => routes.add_service(PodConfigServiceServer::new(self.clone())),
             "sync-coordinator" => routes.add_service(SyncServiceServer::new(self.clone())),
             "pleg" => routes.add_service(PlegServiceServer::new(self.clone())),
+            "device-manager" => routes.add_service(DeviceServiceServer::new(self.clone())),
             "prober" => routes.add_service(ProberServiceServer::new(self.clone())),
             other => panic!("no such peer: {other}"),
         };
@@ -230,5 +237,42 @@ impl ProberService for Peers {
         _request: Request<ListProbeCountsRequest>,
     ) -> RpcResult<ListProbeCountsResponse> {
         Ok(Response::new(ListProbeCountsResponse::default()))
+    }
+}
+
+#[tonic::async_trait]
+impl DeviceService for Peers {
+    type WatchResourcesStream = Messages<WatchResourcesResponse>;
+    type WatchPodDevicesStream = Messages<WatchPodDevicesResponse>;
+
+    async fn watch_resources(
+        &self,
+        _: Request<WatchResourcesRequest>,
+    ) -> RpcResult<Self::WatchResourcesStream> {
+        Err(Status::unimplemented("not called"))
+    }
+
+    async fn watch_pod_devices(
+        &self,
+        request: Request<WatchPodDevicesRequest>,
+    ) -> RpcResult<Self::WatchPodDevicesStream> {
+        Ok(Response::new(serve(
+            self.devices.clone(),
+            request.into_inner().resume_after,
+        )))
+    }
+
+    async fn allocate_devices(
+        &self,
+        _: Request<AllocateDevicesRequest>,
+    ) -> RpcResult<AllocateDevicesResponse> {
+        Err(Status::unimplemented("not called"))
+    }
+
+    async fn prepare_container(
+        &self,
+        _: Request<PrepareContainerRequest>,
+    ) -> RpcResult<PrepareContainerResponse> {
+        Err(Status::unimplemented("not called"))
     }
 }

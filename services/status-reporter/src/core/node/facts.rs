@@ -69,6 +69,14 @@ pub(crate) struct NodeImage {
     pub(crate) bytes: u64,
 }
 
+/// The devices of a resource that a plugin has registered; none once the plugin is gone for good.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct NodeDevices {
+    pub(crate) capacity: i64,
+    /// Healthy devices.
+    pub(crate) allocatable: i64,
+}
+
 /// Everything that changes in the node's status.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct NodeFacts {
@@ -84,6 +92,11 @@ pub(crate) struct NodeFacts {
     pub(crate) images_synced: bool,
     /// `None` before they are known: the controller detaches volumes that are not listed.
     pub(crate) volumes_in_use: Option<Vec<String>>,
+    /// Resources of device plugins, by name.
+    pub(crate) devices: BTreeMap<String, NodeDevices>,
+    /// The initial list of these resources is complete. A registration does not wait for it: until then,
+    /// the extended resources of an existing object stay.
+    pub(crate) devices_synced: bool,
     /// The CSINode exists; an existing Node that was ready had one.
     pub(crate) has_csi_node: bool,
 }

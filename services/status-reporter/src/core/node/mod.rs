@@ -4,6 +4,7 @@ pub(crate) mod claim_resize;
 pub(crate) mod conditions;
 pub(crate) mod csi_node;
 pub(crate) mod events;
+mod extended_resources;
 pub(crate) mod facts;
 pub(crate) mod object;
 pub(crate) mod patch;

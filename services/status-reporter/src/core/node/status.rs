@@ -11,6 +11,7 @@ use polylet_model::node::ResourceList;
 use polylet_model::quantity::{self, Amount};
 
 use super::conditions::conditions;
+use super::extended_resources;
 use super::facts::{NodeFacts, NodeImage, NodeSettings};
 
 /// Names of an image in the status at most, as upstream (`maxNamesPerImageInNodeStatus`).
@@ -30,7 +31,7 @@ pub(crate) fn status(
     }
     set_resources(&mut status.capacity, &settings.capacity);
     set_resources(&mut status.allocatable, &settings.allocatable);
-    set_extended_resources(&mut status.allocatable, status.capacity.as_ref(), settings);
+    extended_resources::set(settings, facts, &mut status);
     let mut info = settings.info.clone();
     let version = facts
         .runtime
@@ -86,26 +87,6 @@ fn set_resources(list: &mut Option<BTreeMap<String, Quantity>>, own: &ResourceLi
     });
     all.extend(quantity::format_list(&amounts.collect()));
     *list = Some(all);
-}
-
-/// Makes extended resources in the capacity, which administrators may add by hand, allocatable in
-/// full; removes those that are no longer in the capacity.
-fn set_extended_resources(
-    allocatable: &mut Option<BTreeMap<String, Quantity>>,
-    capacity: Option<&BTreeMap<String, Quantity>>,
-    settings: &NodeSettings,
-) {
-    let all = allocatable.get_or_insert_default();
-    let has = |name: &String| capacity.is_some_and(|capacity| capacity.contains_key(name));
-    all.retain(|name, _| has(name) || !is_extended(name));
-    let others = capacity.into_iter().flatten();
-    let others = others.filter(|(name, _)| !settings.capacity.contains_key(*name));
-    all.extend(others.map(|(name, amount)| (name.clone(), amount.clone())));
-}
-
-/// Whether a resource is extended: native ones have no domain, or `kubernetes.io`.
-fn is_extended(name: &str) -> bool {
-    name.contains('/') && !name.contains("kubernetes.io/")
 }
 
 /// The addresses; `None` while they are unknown, so that the current ones stay.

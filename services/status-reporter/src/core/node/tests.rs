@@ -12,6 +12,7 @@ use super::facts::{
 use super::status::status;
 use super::{events, patch};
 
+mod extended_resources;
 mod newer_server;
 mod object;
 mod report_schedule;
@@ -54,6 +55,7 @@ fn healthy() -> NodeFacts {
             .into(),
         addresses: Some(vec!["192.0.2.7".to_owned()]),
         images_synced: true,
+        devices_synced: true,
         has_csi_node: true,
         ..NodeFacts::default()
     }

@@ -10,6 +10,7 @@ use serde_json::json;
 use super::*;
 use crate::core::facts::{DesiredManifest, FactStream, ManifestSource, RuntimePodState};
 
+mod devices;
 mod lifecycle;
 mod orders;
 
@@ -100,7 +101,7 @@ fn fact(manager: &mut StatusManager, number: usize) {
 }
 
 fn sync_all(manager: &mut StatusManager) {
-    FactStream::ALL
+    FactStream::REQUIRED
         .into_iter()
         .for_each(|stream| manager.facts.mark_synced(stream));
 }
@@ -131,7 +132,7 @@ fn reconcile_all(manager: &mut StatusManager) -> Option<PublishedStatus> {
 
 #[test]
 fn nothing_is_published_before_required_streams_synced() {
-    let needed = FactStream::ALL.into_iter().filter(|s| {
+    let needed = FactStream::REQUIRED.into_iter().filter(|s| {
         !matches!(
             s,
             FactStream::Pods(ManifestSource::Http | ManifestSource::Api)
@@ -140,7 +141,7 @@ fn nothing_is_published_before_required_streams_synced() {
     for missing in needed {
         let mut manager = StatusManager::new(BTreeMap::new());
         (0..4).for_each(|number| fact(&mut manager, number));
-        FactStream::ALL
+        FactStream::REQUIRED
             .into_iter()
             .filter(|stream| *stream != missing)
             .for_each(|stream| manager.facts.mark_synced(stream));
@@ -163,7 +164,7 @@ fn file_pods_do_not_wait_for_the_api_server() {
     manager
         .facts
         .set_desired(ManifestSource::Api, "v".into(), desired());
-    let synced = FactStream::ALL
+    let synced = FactStream::REQUIRED
         .into_iter()
         .filter(|stream| *stream != FactStream::Pods(ManifestSource::Api));
     synced.for_each(|stream| manager.facts.mark_synced(stream));
@@ -250,7 +251,7 @@ fn terminating_pod_uses_its_last_manifest() {
 
 #[test]
 fn stale_peer_is_named_and_status_is_unchanged() {
-    for stream in FactStream::ALL {
+    for stream in FactStream::REQUIRED {
         let mut manager = ready();
         let before = manager.statuses();
         manager.facts.mark_stale(stream);

@@ -3,6 +3,7 @@
 use jiff::SignedDuration;
 use proptest::prelude::*;
 
+use super::super::facts::NodeDevices;
 use super::super::patch;
 use super::super::report_schedule::{ReportDecision, ReportInterval, ReportSchedule};
 use super::*;
@@ -138,9 +139,13 @@ fn any_facts() -> impl Strategy<Value = NodeFacts> {
         images,
         any::<bool>(),
         prop::option::of(prop::collection::vec("[a-c]", 0..2)),
+        (
+            prop::collection::btree_map("example.com/[a-c]", (0..3_i64, 0..3_i64), 0..3),
+            any::<bool>(),
+        ),
     )
         .prop_map(
-            |(runtime, pressures, images, images_synced, volumes_in_use)| NodeFacts {
+            |(runtime, pressures, images, images_synced, volumes_in_use, devices)| NodeFacts {
                 runtime,
                 pleg_stale_since: None,
                 pressure: PressureResource::ALL
@@ -162,6 +167,18 @@ fn any_facts() -> impl Strategy<Value = NodeFacts> {
                     .collect(),
                 images_synced,
                 volumes_in_use,
+                devices: devices
+                    .0
+                    .into_iter()
+                    .map(|(name, (capacity, allocatable))| {
+                        let devices = NodeDevices {
+                            capacity,
+                            allocatable,
+                        };
+                        (name, devices)
+                    })
+                    .collect(),
+                devices_synced: devices.1,
                 has_csi_node: images_synced,
                 addresses: images_synced.then(|| vec!["192.0.2.7".to_owned()]),
             },
