@@ -12,7 +12,7 @@ use thiserror::Error;
 use crate::convert;
 use crate::core::allocations::{AllocatedResource, AllocationKey, DeviceAllocations};
 use crate::core::checkpoint::{
-    Base64, CheckpointError, DeviceCheckpoint, FILE_NAME, PodDevicesEntry,
+    Base64, DeviceCheckpoint, DeviceCheckpointError, FILE_NAME, PodDevicesEntry,
 };
 use crate::core::inventory::DeviceInventory;
 
@@ -24,13 +24,13 @@ pub(crate) type PluginSockets = BTreeMap<String, PathBuf>;
 
 /// Why an allocation cannot be stored.
 #[derive(Debug, Error)]
-pub(crate) enum SaveError {
+pub(crate) enum SaveDevicesError {
     /// The checkpoint cannot be encoded.
     #[error("failed to encode checkpoint {path}")]
     Encode {
         path: PathBuf,
         #[source]
-        source: CheckpointError,
+        source: DeviceCheckpointError,
     },
     /// The file cannot be written.
     #[error("failed to write checkpoint file {path}")]
@@ -42,15 +42,15 @@ pub(crate) enum SaveError {
 }
 
 /// The checkpoint in the directory of plugins, in the kubelet's format.
-pub(crate) struct CheckpointFile {
+pub(crate) struct DeviceCheckpointFile {
     path: PathBuf,
     /// What the file holds, unless that is not known.
     written: Option<Vec<u8>>,
 }
 
-impl CheckpointFile {
+impl DeviceCheckpointFile {
     pub(crate) fn new(directory: &Path) -> Self {
-        CheckpointFile {
+        DeviceCheckpointFile {
             path: directory.join(FILE_NAME),
             written: None,
         }
@@ -85,18 +85,20 @@ impl CheckpointFile {
     }
 
     /// Stores a checkpoint, unless the file holds it already.
-    pub(crate) fn save(&mut self, checkpoint: &DeviceCheckpoint) -> Result<(), SaveError> {
+    pub(crate) fn save(&mut self, checkpoint: &DeviceCheckpoint) -> Result<(), SaveDevicesError> {
         let path = || self.path.clone();
-        let content = checkpoint.encode().map_err(|source| SaveError::Encode {
-            path: path(),
-            source,
-        })?;
+        let content = checkpoint
+            .encode()
+            .map_err(|source| SaveDevicesError::Encode {
+                path: path(),
+                source,
+            })?;
         if self.written.as_ref() == Some(&content) {
             return Ok(());
         }
         let written = state_file::replace(&self.path, |file| file.write_all(&content));
         self.written = written.is_ok().then_some(content);
-        let failed = |source| SaveError::Write {
+        let failed = |source| SaveDevicesError::Write {
             path: path(),
             source,
         };

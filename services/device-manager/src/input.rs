@@ -1,7 +1,5 @@
 //! The inputs of the event loop.
 
-use std::collections::BTreeMap;
-
 use polylet_wire::device::v1::{
     AllocateDevicesRequest, AllocateDevicesResponse, PrepareContainerRequest,
     PrepareContainerResponse,
@@ -9,20 +7,13 @@ use polylet_wire::device::v1::{
 use polylet_wire::deviceplugin::v1beta1::ContainerAllocateResponse;
 use tokio::sync::oneshot;
 
-use crate::core::inventory::{Device, PluginOptions};
-use crate::plugin::calls::{PluginCallError, PluginClient};
-use crate::plugin::registration::PluginRegistration;
+use crate::plugin::calls::PluginCallError;
+use crate::plugin::input::PluginInput;
 
 /// Everything that can happen to this service.
 pub(crate) enum Input {
-    /// A plugin wants to register.
-    Register(PluginRegistration),
-    /// Something happened to the connection `id` to a resource's plugin.
-    Plugin {
-        resource: String,
-        id: u64,
-        event: PluginEvent,
-    },
+    /// What a plugin does by itself.
+    Plugin(PluginInput),
     /// A call of `AllocateDevices`.
     Allocate(
         AllocateDevicesRequest,
@@ -39,16 +30,6 @@ pub(crate) enum Input {
     ExpiryTimer,
     /// Plugins of the former process had their time to list their devices.
     RestoreTimer,
-}
-
-/// What happens to a connection.
-pub(crate) enum PluginEvent {
-    /// The plugin has told its options.
-    Connected(PluginOptions, PluginClient),
-    /// The plugin has listed its devices.
-    Listed(BTreeMap<String, Device>),
-    /// The connection is over.
-    Disconnected,
 }
 
 /// The answer of a plugin to a call for a container.

@@ -25,6 +25,8 @@ mod checkpoint;
 mod config;
 mod convert;
 pub mod core;
+#[doc(hidden)]
+pub mod fuzzing;
 mod input;
 mod metrics;
 mod plugin;
@@ -46,9 +48,9 @@ use polylet_wire::levels;
 use tokio::sync::mpsc;
 
 use crate::config::Config;
-use crate::input::Input;
+use crate::plugin::input::PluginInput;
 use crate::plugin::{directory, registration};
-use crate::run::{EventLoop, Published};
+use crate::run::{EventLoop, PublishedDevices};
 
 /// The service and its dependencies.
 pub static DESCRIPTOR: ServiceDescriptor = ServiceDescriptor {
@@ -86,24 +88,25 @@ const MAX_RETRY: Duration = Duration::from_secs(60);
 pub async fn build(ctx: Ctx) -> Result<Service, BoxError> {
     metrics::register_counts();
     let config = Config::new(&ctx);
-    let published = Published {
+    let published = PublishedDevices {
         resources: Store::new(ctx.incarnation()),
         pods: Store::new(ctx.incarnation()),
     };
     let (inputs, receiver) = mpsc::channel(64);
+    let (plugin_inputs, plugin_receiver) = mpsc::channel(64);
     let directory = config.directory.clone();
     let event_loop = EventLoop::new(
         ctx.clone(),
         config,
         published.clone(),
-        inputs.clone(),
-        receiver,
+        (inputs.clone(), receiver),
+        (plugin_inputs.clone(), plugin_receiver),
     )?;
     let known: BTreeSet<PathBuf> = event_loop.known_sockets().cloned().collect();
     ctx.spawn("run", event_loop.run());
     ctx.spawn(
         "registration",
-        serve_registration(ctx.clone(), directory, known, inputs.clone()),
+        serve_registration(ctx.clone(), directory, known, plugin_inputs),
     );
     let server = server::Server::new(published.clone(), inputs);
     let (resources, pods) = (published.resources, published.pods);
@@ -120,13 +123,13 @@ async fn serve_registration(
     ctx: Ctx,
     directory: PathBuf,
     known: BTreeSet<PathBuf>,
-    inputs: mpsc::Sender<Input>,
+    inputs: mpsc::Sender<PluginInput>,
 ) {
     const CONDITION: &str = "DevicePluginsCannotRegister";
     let drain = ctx.drain();
     let mut backoff = Backoff::new(FIRST_RETRY, MAX_RETRY);
     let listener = loop {
-        match directory::listen(&directory, &known) {
+        match directory::listen(&ctx, &directory, &known) {
             Ok(listener) => break listener,
             Err(error) => {
                 let conditions = ctx.conditions();

@@ -1,30 +1,37 @@
 //! The event loop: follows plugins, allocates devices, publishes and stores the result.
 
 mod jobs;
-mod plugins;
+
+use std::path::PathBuf;
+use std::time::Duration;
 
 use jiff::Timestamp;
 use polylet_kit::state_file::{RetriedFile, StateFile, StateFileError};
-use polylet_kit::{Ctx, clock, report};
+use polylet_kit::{CancellationToken, Ctx, clock, report};
 use polylet_watch::Store;
 use polylet_wire::device::v1::{DeviceResource, PodDevices};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 
-use crate::checkpoint::{self, CheckpointFile, PLUGINS_VERSION, PluginSockets, SaveError};
+use crate::checkpoint::{
+    self, DeviceCheckpointFile, PLUGINS_VERSION, PluginSockets, SaveDevicesError,
+};
 use crate::config::Config;
 use crate::convert;
+use crate::core::registration;
 use crate::input::Input;
+use crate::metrics;
 use crate::plugin::connection::PluginConnection;
-use crate::state::DeviceState;
+use crate::plugin::input::{PluginEvent, PluginInput, PluginRegistration};
+use crate::state::{ConnectedPlugin, DeviceState};
 
 /// How long plugins of the former process have to list their devices, before this one says that they
 /// offer none.
-const RESTORE_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(10);
+const RESTORE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The published state.
 #[derive(Clone)]
-pub(crate) struct Published {
+pub(crate) struct PublishedDevices {
     pub(crate) resources: Store<String, DeviceResource>,
     pub(crate) pods: Store<String, PodDevices>,
 }
@@ -34,11 +41,13 @@ pub(crate) struct EventLoop {
     ctx: Ctx,
     config: Config,
     state: DeviceState,
-    published: Published,
-    checkpoint: CheckpointFile,
+    published: PublishedDevices,
+    checkpoint: DeviceCheckpointFile,
     sockets: RetriedFile<PluginSockets>,
     inputs: mpsc::Sender<Input>,
     receiver: mpsc::Receiver<Input>,
+    plugin_inputs: mpsc::Sender<PluginInput>,
+    plugin_receiver: mpsc::Receiver<PluginInput>,
     /// Calls that arrived before the plugins of the former process have settled.
     waiting: Vec<Input>,
 }
@@ -51,15 +60,15 @@ impl EventLoop {
     pub(crate) fn new(
         ctx: Ctx,
         config: Config,
-        published: Published,
-        inputs: mpsc::Sender<Input>,
-        receiver: mpsc::Receiver<Input>,
+        published: PublishedDevices,
+        (inputs, receiver): (mpsc::Sender<Input>, mpsc::Receiver<Input>),
+        (plugin_inputs, plugin_receiver): (mpsc::Sender<PluginInput>, mpsc::Receiver<PluginInput>),
     ) -> Result<Self, StateFileError> {
         // Of this boot alone, like the plugins.
         let sockets =
             StateFile::new(ctx.run_dir().join("plugins.json"), PLUGINS_VERSION).without_sync();
         let restored = sockets.restore("device plugins have to register again")?;
-        let checkpoint = CheckpointFile::new(&config.directory);
+        let checkpoint = DeviceCheckpointFile::new(&config.directory);
         let restored = restored.unwrap_or_default();
         let state = DeviceState::restore(&checkpoint.restore(), restored, Timestamp::now());
         Ok(EventLoop {
@@ -71,12 +80,14 @@ impl EventLoop {
             sockets: RetriedFile::new(sockets),
             inputs,
             receiver,
+            plugin_inputs,
+            plugin_receiver,
             waiting: Vec::new(),
         })
     }
 
     /// The sockets that this process connects to by itself.
-    pub(crate) fn known_sockets(&self) -> impl Iterator<Item = &std::path::PathBuf> {
+    pub(crate) fn known_sockets(&self) -> impl Iterator<Item = &PathBuf> {
         self.state.sockets.values()
     }
 
@@ -94,6 +105,7 @@ impl EventLoop {
             let input = tokio::select! {
                 () = drain.cancelled() => return,
                 Some(input) = self.receiver.recv() => input,
+                Some(input) = self.plugin_receiver.recv() => Input::Plugin(input),
                 () = &mut restored, if unsettled => Input::RestoreTimer,
                 () = clock::sleep_until_opt(self.state.inventory.next_expiry()) => Input::ExpiryTimer,
             };
@@ -115,12 +127,12 @@ impl EventLoop {
             Input::Allocate(request, response) => self.allocate(request, response),
             Input::Prepare(request, response) => self.prepare(request, response),
             Input::PluginAnswer(pod_uid, answer) => self.handle_answer(&pod_uid, answer),
-            Input::Register(registration) => self.register(registration),
-            Input::Plugin {
+            Input::Plugin(PluginInput::Register(registration)) => self.register(registration),
+            Input::Plugin(PluginInput::Event {
                 resource,
                 id,
                 event,
-            } => self.handle_plugin(&resource, id, event),
+            }) => self.handle_plugin(&resource, id, event),
             Input::RestoreTimer => self.state.unsettled.clear(),
             Input::ExpiryTimer => {
                 if self.state.inventory.expire(Timestamp::now()) {
@@ -141,7 +153,7 @@ impl EventLoop {
         self.publish();
     }
 
-    fn save(&mut self) -> Result<(), SaveError> {
+    fn save(&mut self) -> Result<(), SaveDevicesError> {
         let state = &self.state;
         let checkpoint = checkpoint::checkpoint_of(&state.inventory, &state.allocations);
         self.checkpoint.save(&checkpoint)
@@ -179,8 +191,121 @@ impl EventLoop {
 
     /// Starts the task of a connection to a plugin.
     fn start_connection(&self, connection: PluginConnection) {
-        let (inputs, drain) = (self.inputs.clone(), self.ctx.drain());
+        let (inputs, drain) = (self.plugin_inputs.clone(), self.ctx.drain());
         let task = crate::plugin::connection::run(connection, inputs, drain);
         self.ctx.background("plugin connection", task);
+    }
+
+    fn register(&mut self, registration: PluginRegistration) {
+        let PluginRegistration {
+            version,
+            resource,
+            endpoint,
+            response,
+        } = registration;
+        let inventory = &self.state.inventory;
+        let is_known = inventory.contains(&resource);
+        let checked = registration::check(
+            &self.config.directory,
+            &version,
+            &resource,
+            &endpoint,
+            inventory.len(),
+            is_known,
+        );
+        match checked {
+            Ok(socket) => {
+                metrics::count_registration(&resource);
+                let path = socket.display();
+                tracing::info!(resource, socket = %path, "device plugin registers");
+                self.connect(resource, socket, Some(response));
+            }
+            Err(error) => {
+                let error = report(&error);
+                tracing::warn!(
+                    resource,
+                    error,
+                    "refused the registration of a device plugin"
+                );
+                // The plugin may have cancelled its call.
+                let _ = response.send(Err(error));
+            }
+        }
+    }
+
+    /// Connects to a plugin. What is connected for its resource stays until the plugin has answered.
+    fn connect(
+        &mut self,
+        resource: String,
+        socket: PathBuf,
+        response: Option<oneshot::Sender<Result<(), String>>>,
+    ) {
+        let id = self.state.next_connection;
+        self.state.next_connection += 1;
+        let closed = CancellationToken::new();
+        let connecting = (socket.clone(), closed.clone());
+        self.state.connecting.insert(id, connecting);
+        self.start_connection(PluginConnection {
+            resource,
+            socket,
+            id,
+            closed,
+            response,
+        });
+    }
+
+    fn handle_plugin(&mut self, resource: &str, id: u64, event: PluginEvent) {
+        if let PluginEvent::Connected(options, client) = event {
+            let Some((socket, closed)) = self.state.connecting.remove(&id) else {
+                return;
+            };
+            let plugin = ConnectedPlugin {
+                id,
+                client,
+                socket,
+                closed,
+            };
+            let former = self.state.plugins.insert(resource.to_owned(), plugin);
+            if let Some(former) = former {
+                former.closed.cancel();
+            }
+            self.state.inventory.connect(resource, options);
+            return;
+        }
+        if self.state.connecting.remove(&id).is_some() {
+            // It has never answered.
+            self.state.unsettled.remove(resource);
+            return;
+        }
+        let plugin = self.state.plugins.get(resource);
+        let Some(plugin) = plugin.filter(|plugin| plugin.id == id) else {
+            return;
+        };
+        if let PluginEvent::Listed(devices) = event {
+            let (count, socket) = (devices.len(), plugin.socket.clone());
+            tracing::info!(resource, devices = count, "device plugin lists its devices");
+            self.state.inventory.list(resource, devices);
+            self.remember_socket(resource, socket);
+        } else {
+            self.state.plugins.remove(resource);
+            self.state.inventory.disconnect(resource, Timestamp::now());
+        }
+        self.state.unsettled.remove(resource);
+        self.devices_changed();
+    }
+
+    /// Stores the socket of a plugin, to which the next process connects.
+    fn remember_socket(&mut self, resource: &str, socket: PathBuf) {
+        let before = self
+            .state
+            .sockets
+            .insert(resource.to_owned(), socket.clone());
+        let changed = before != Some(socket);
+        if let Err(error) = self.sockets.save_changed(changed, &self.state.sockets) {
+            tracing::warn!(
+                error = report(&error),
+                "failed to store the sockets of device plugins"
+            );
+        }
     }
 }

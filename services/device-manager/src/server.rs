@@ -12,17 +12,17 @@ use tokio::sync::{mpsc, oneshot};
 use tonic::{Request, Response, Status};
 
 use crate::input::Input;
-use crate::run::Published;
+use crate::run::PublishedDevices;
 
 /// The gRPC methods of `DeviceService`.
 #[derive(Clone)]
 pub(crate) struct Server {
-    published: Published,
+    published: PublishedDevices,
     inputs: mpsc::Sender<Input>,
 }
 
 impl Server {
-    pub(crate) fn new(published: Published, inputs: mpsc::Sender<Input>) -> Self {
+    pub(crate) fn new(published: PublishedDevices, inputs: mpsc::Sender<Input>) -> Self {
         Server { published, inputs }
     }
 

@@ -14,7 +14,7 @@ use crate::checkpoint::{self, PluginSockets};
 use crate::core::allocations::{AllocationKey, DeviceAllocations};
 use crate::core::checkpoint::DeviceCheckpoint;
 use crate::core::inventory::DeviceInventory;
-use crate::core::pod_allocation::PodAllocation;
+use crate::core::pod_allocation::PodDeviceAllocation;
 use crate::plugin::calls::PluginClient;
 
 /// The state of the event loop.
@@ -48,7 +48,7 @@ pub(crate) struct ConnectedPlugin {
 pub(crate) struct PodJob {
     pub(crate) pod: PodRef,
     pub(crate) cause: Option<Cause>,
-    pub(crate) allocation: PodAllocation,
+    pub(crate) allocation: PodDeviceAllocation,
     pub(crate) purpose: JobPurpose,
     /// The devices that a plugin is preparing, and since when.
     pub(crate) allocating: Option<(AllocationKey, BTreeSet<String>, Instant)>,

@@ -1,6 +1,6 @@
 //! All programs of a node in one executable; the name of the process (`argv[0]`) selects the program.
 //!
-//! Processes of one executable share its pages, so ten of them use little more memory than one. Nothing
+//! Processes of one executable share its pages, so eleven of them use little more memory than one. Nothing
 //! else changes: each is a process with its own sockets, and a single service is upgraded by replacing the
 //! file under its name. `polylet-multicall --install DIR` creates the names, its own included.
 
@@ -26,9 +26,10 @@ use polylet_kit::{Exit, ServiceDescriptor};
 const OWN_NAME: &str = "polylet-multicall";
 
 /// Descriptors of all services, callees before callers; the supervisor's comes last.
-pub const DESCRIPTORS: [&ServiceDescriptor; 10] = [
+pub const DESCRIPTORS: [&ServiceDescriptor; 11] = [
     &polylet_pleg::DESCRIPTOR,
     &polylet_pod_config::DESCRIPTOR,
+    &polylet_device_manager::DESCRIPTOR,
     &polylet_prober::DESCRIPTOR,
     &polylet_image_gc::DESCRIPTOR,
     &polylet_volume_manager::DESCRIPTOR,
@@ -43,13 +44,17 @@ pub const DESCRIPTORS: [&ServiceDescriptor; 10] = [
 type Main = fn() -> ExitCode;
 
 /// All programs by name.
-const PROGRAMS: [(&str, Main); 10] = [
+const PROGRAMS: [(&str, Main); 11] = [
     ("polylet", polylet_supervisor::main),
     ("polylet-pod-config", || {
         polylet_kit::main(&polylet_pod_config::DESCRIPTOR, polylet_pod_config::build)
     }),
     ("polylet-pleg", || {
         polylet_kit::main(&polylet_pleg::DESCRIPTOR, polylet_pleg::build)
+    }),
+    ("polylet-device-manager", || {
+        let descriptor = &polylet_device_manager::DESCRIPTOR;
+        polylet_kit::main(descriptor, polylet_device_manager::build)
     }),
     ("polylet-prober", || {
         polylet_kit::main(&polylet_prober::DESCRIPTOR, polylet_prober::build)

@@ -77,6 +77,11 @@ pub static DESCRIPTOR: ServiceDescriptor = ServiceDescriptor {
         },
         // What they count, their logs and their profiles.
         Dependency {
+            service: "device-manager",
+            package: "polylet.lifecycle.v1",
+            level: ANY_LEVEL,
+        },
+        Dependency {
             service: "image-gc",
             package: "polylet.lifecycle.v1",
             level: ANY_LEVEL,

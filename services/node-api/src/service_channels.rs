@@ -15,6 +15,7 @@ pub(crate) struct ServiceChannels(Vec<(&'static str, Channel)>);
 impl ServiceChannels {
     pub(crate) fn new(ctx: &Ctx) -> Self {
         Self(vec![
+            ("device-manager", ctx.peer("device-manager").channel()),
             ("eviction", ctx.peer("eviction").channel()),
             ("image-gc", ctx.peer("image-gc").channel()),
             ("pleg", ctx.peer("pleg").unwatched_channel()),

@@ -1,4 +1,4 @@
-//! A service without a function, which replaces each of the nine in the supervisor's tests. Its name is
+//! A service without a function, which replaces each of the ten in the supervisor's tests. Its name is
 //! that of its file.
 
 use std::process::ExitCode;

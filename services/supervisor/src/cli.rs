@@ -14,7 +14,7 @@ use crate::handover::check;
 use crate::takeover::{self, TakeoverArgs};
 use crate::{client, run, show};
 
-/// A Kubernetes node agent in ten processes.
+/// A Kubernetes node agent in eleven processes.
 #[derive(Parser)]
 #[command(name = "polylet", version, disable_help_subcommand = true)]
 struct Cli {

@@ -27,7 +27,8 @@ fn services_start_and_stop_in_order() {
     }
     let text = String::from_utf8(node.run(&["status"]).stdout).unwrap();
     assert!(text.starts_with("Node: n1\n\nSERVICE"), "{text}");
-    assert_eq!(text.lines().count(), 13, "{text}");
+    // The node, an empty line, the header, and the supervisor.
+    assert_eq!(text.lines().count(), SERVICES.len() + 4, "{text}");
     node.until("the ready message", || {
         node.log().contains("all services are serving")
     });

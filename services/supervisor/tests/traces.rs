@@ -83,13 +83,15 @@ fn starts_are_listed_summed_up_and_explained() {
     assert!(seen.starts_with(expected), "{seen}");
 
     let top = text(&node.run(&["trace", "top"]));
-    assert!(top.starts_with("9 traces; total p50 "), "{top}");
+    let count = SERVICES.len();
+    let expected = format!("{count} traces; total p50 ");
+    assert!(top.starts_with(&expected), "{top}");
     assert!(top.contains("pleg/fake_service.start"), "{top}");
     let by_owner = node.run(&["trace", "top", "--by", "owner", "-o", "json"]);
     let groups = json(&by_owner)["groups"].clone();
     assert_eq!(
         (&groups[0]["name"], &groups[0]["traces"]),
-        (&"polylet".into(), &9.into())
+        (&"polylet".into(), &count.into())
     );
     let args = [
         "trace",
@@ -102,7 +104,7 @@ fn starts_are_listed_summed_up_and_explained() {
     let effect = json(&node.run(&args))["whatIf"][0].clone();
     assert_eq!(
         (&effect["traces"], &effect["totalUsThen"]["max"]),
-        (&9.into(), &0.into())
+        (&count.into(), &0.into())
     );
     let unknown = node.run(&["trace", "top", "--what-if", "nothing=-1s"]);
     assert!(error(&unknown, 1).contains("no trace waited for nothing; steps are "));
@@ -111,7 +113,7 @@ fn starts_are_listed_summed_up_and_explained() {
     let why = json(&node.run(&["trace", "why", id, "-o", "json"]));
     assert_eq!(
         (&why["trace"]["traceId"], &why["others"]),
-        (&all[0]["traceId"], &8.into())
+        (&all[0]["traceId"], &(count - 1).into())
     );
     let why = text(&node.run(&["trace", "why", "default/demo"]));
     assert!(why.starts_with("pod.start of default/demo: "), "{why}");
@@ -126,13 +128,15 @@ fn recorded_traces_are_read_without_a_node() {
     let file = node.path("traces.jsonl");
     let path = file.to_str().unwrap().to_owned();
     // All that have ended, and the next one.
+    let count = SERVICES.len() + 1;
+    let starts = count.to_string();
     let args = [
-        "trace", "record", &path, "--since", "1h", "--starts", "10", "-o", "json",
+        "trace", "record", &path, "--since", "1h", "--starts", &starts, "-o", "json",
     ];
     let recording = node.command(&args).stdout(Stdio::piped()).spawn().unwrap();
     restart(&node, "pleg");
     let recorded = recording.wait_with_output().unwrap();
-    assert_eq!(json(&recorded)["traces"], 10);
+    assert_eq!(json(&recorded)["traces"], count);
     let on_node = traces(&node, &[]);
     node.signal(rustix::process::Signal::TERM);
 
@@ -148,11 +152,12 @@ fn recorded_traces_are_read_without_a_node() {
     // A summary tells nothing else than the spans do.
     assert_eq!(list["traces"].as_array().unwrap(), &on_node);
     let top = text(&from(&["trace", "top", "--from", &path]));
-    assert!(top.starts_with("10 traces; "), "{top}");
+    assert!(top.starts_with(&format!("{count} traces; ")), "{top}");
     let one = text(&from(&["trace", "demo", "--from", &path]));
     assert!(one.contains("fake_service.start result=n1"), "{one}");
     let why = text(&from(&["trace", "why", "demo", "--from", &path]));
-    assert!(why.contains("9 others of this shape"), "{why}");
+    let others = format!("{} others of this shape", count - 1);
+    assert!(why.contains(&others), "{why}");
     let missing = from(&["trace", "other", "--from", &path]);
     assert_eq!(error(&missing, 1), "polylet: trace not found: other");
 
@@ -160,10 +165,12 @@ fn recorded_traces_are_read_without_a_node() {
     let content = fs::read_to_string(&file).unwrap();
     fs::write(&file, content.trim_end().trim_end_matches('}')).unwrap();
     let partial = from(&["trace", "list", "--from", &path]);
-    assert_eq!(String::from_utf8_lossy(&partial.stdout).lines().count(), 10);
+    // The header, and all but the last one.
+    let lines = String::from_utf8_lossy(&partial.stdout).lines().count();
+    assert_eq!(lines, count);
     let message = error(&partial, 65);
     assert!(
-        message.starts_with(&format!("polylet: {path}:10: ")),
+        message.starts_with(&format!("polylet: {path}:{count}: ")),
         "{message}"
     );
     let gone = from(&["trace", "list", "--from", "/nowhere/x"]);

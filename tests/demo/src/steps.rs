@@ -19,13 +19,13 @@ pub(crate) struct Demo {
 impl Demo {
     /// Runs all steps in order. Returns after the last one with `once`, else never.
     pub(crate) async fn run(&mut self, once: bool, in_cluster: bool) -> Result<(), HarnessError> {
-        println!("Polylet demo: a Kubernetes node agent in ten processes, and one pod on it.");
+        println!("Polylet demo: a Kubernetes node agent in eleven processes, and one pod on it.");
         println!("It uses a private containerd, bridge network and cgroups, and removes them.");
         machine::need_root()?;
         machine::architecture()?;
         let mut steps = DemoSteps::new(if in_cluster { 6 } else { 5 });
         install_packages(&mut steps)?;
-        let step = steps.start("Building the ten programs of the node, without optimization");
+        let step = steps.start("Building the eleven programs of the node, without optimization");
         let progress = BuildLine::new();
         let bin_dir = build::programs(Profile::Demo, &|now| progress.show(now)).await;
         progress.finish();

@@ -131,7 +131,7 @@ async fn containers_are_healthy(stack: &Stack) {
             })
             .collect();
         match (containers.len(), bad.is_empty()) {
-            (12, true) => Poll::Ready(()),
+            (13, true) => Poll::Ready(()),
             (count, _) => Poll::Pending(format!("{count} containers, of which {bad:?}")),
         }
     })
@@ -191,7 +191,8 @@ async fn services_have_few_rights(node: &Node) {
         assert_eq!(field("NoNewPrivs:"), "1", "{name}");
         assert_eq!(bounds & SYS_ADMIN != 0, name == "volume-manager");
         match name {
-            "volume-manager" | "sync-coordinator" | "eviction" | "supervisor" => {
+            "device-manager" | "volume-manager" | "sync-coordinator" | "eviction"
+            | "supervisor" => {
                 assert_eq!(user, 0, "{name}");
             }
             "prober" => assert!(user != 0 && bounds == 0, "{name} {user} {bounds:x}"),

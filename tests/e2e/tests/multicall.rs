@@ -1,4 +1,4 @@
-//! The multicall binary: one file under ten names, of which one is upgraded without affecting the
+//! The multicall binary: one file under eleven names, of which one is upgraded without affecting the
 //! other services or a pod.
 
 use std::fs;

@@ -9,8 +9,9 @@ use std::path::{Path, PathBuf};
 use polylet_kit::ServiceDescriptor;
 use polylet_kit::state_file::StateFile;
 
-const DESCRIPTORS: [&ServiceDescriptor; 10] = [
+const DESCRIPTORS: [&ServiceDescriptor; 11] = [
     &polylet_pod_config::DESCRIPTOR,
+    &polylet_device_manager::DESCRIPTOR,
     &polylet_pleg::DESCRIPTOR,
     &polylet_prober::DESCRIPTOR,
     &polylet_volume_manager::DESCRIPTOR,
@@ -52,7 +53,7 @@ const fn format(
     }
 }
 
-const FORMATS: [Format; 20] = [
+const FORMATS: [Format; 21] = [
     format(
         "state:checkpoints/",
         "sync-coordinator",
@@ -174,6 +175,13 @@ const FORMATS: [Format; 20] = [
         "probe-results.json",
         prober,
     ),
+    format(
+        "run:plugins.json",
+        "device-manager",
+        "plugins",
+        "plugins.json",
+        device_manager,
+    ),
     format("state:ages.json", "image-gc", "ages", "ages.json", image_gc),
     format(
         "state:upgrades.json",
@@ -221,6 +229,10 @@ fn status_reporter(dir: &Path) -> bool {
 fn prober(dir: &Path) -> bool {
     drop(polylet_prober::fuzzing::state_files(dir));
     true
+}
+
+fn device_manager(dir: &Path) -> bool {
+    polylet_device_manager::fuzzing::state_files(dir)
 }
 
 fn image_gc(dir: &Path) -> bool {

@@ -25,6 +25,8 @@ pub mod containerd;
 pub mod cri;
 /// A CSI test driver.
 pub mod csi;
+/// A device plugin for tests.
+pub mod device_plugin;
 /// A private Docker engine.
 pub mod docker;
 /// Errors, one variant per operation.

@@ -1,7 +1,13 @@
 //! What each service needs from the system, and why. All else is denied by [`crate::profile`].
 
+mod needs;
+
 use Account::{Own, Root};
 use FileSystemView::{Host, Private, Strict};
+use needs::{
+    API_SERVER, DEVICE_PLUGINS, KUBELET_HIDDEN, NETWORK, NETWORK_SET, PASSWORDS_HIDDEN,
+    PODS_HIDDEN, READ_CREDENTIALS, RUNTIME_SOCKET, WRITE_CERTIFICATES,
+};
 
 /// The user that a service runs as.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,62 +62,8 @@ pub struct ServiceNeeds {
     pub needs: &'static [RequiredAccess],
 }
 
-const RUNTIME_SOCKET: RequiredAccess = RequiredAccess {
-    reason: "The runtime's socket belongs to root's group and is made anew at each start of the runtime, so that\n\
-             access by another group would be lost. Who may use it controls all containers anyway.",
-    directives: &[("SupplementaryGroups", "root")],
-};
-
-/// What a service that may read files of root has no need to see.
-const PASSWORDS_HIDDEN: (&str, &str) =
-    ("InaccessiblePaths", "-/etc/shadow -/etc/gshadow -/etc/ssh");
-
-const NETWORK: (&str, &str) = ("RestrictAddressFamilies", "AF_INET AF_INET6 AF_NETLINK");
-
-const NETWORK_SET: [(&str, &str); 3] = [NETWORK, ("PrivateNetwork", "no"), ("IPAddressDeny", "")];
-
-const PODS_HIDDEN: RequiredAccess = RequiredAccess {
-    reason: "Volumes of pods hold their secrets, and hang when their servers are gone.",
-    directives: &[(
-        "InaccessiblePaths",
-        "-/var/lib/kubelet/pods -/var/lib/kubelet/plugins",
-    )],
-};
-
-const KUBELET_HIDDEN: RequiredAccess = RequiredAccess {
-    reason: "Nothing of the node's volumes and certificates is needed.",
-    directives: &[("InaccessiblePaths", "-/var/lib/kubelet -/etc/kubernetes")],
-};
-
-const API_SERVER: RequiredAccess = RequiredAccess {
-    reason: "Calls the API server, by address or name.",
-    directives: &NETWORK_SET,
-};
-
-const READ_CREDENTIALS: RequiredAccess = RequiredAccess {
-    reason: "The kubeconfig, keys and manifests are readable by root alone, as kubeadm and the kubelet write them.",
-    directives: &[
-        ("CapabilityBoundingSet", "CAP_DAC_READ_SEARCH"),
-        ("AmbientCapabilities", "CAP_DAC_READ_SEARCH"),
-        PASSWORDS_HIDDEN,
-    ],
-};
-
-const WRITE_CERTIFICATES: RequiredAccess = RequiredAccess {
-    reason: "Writes certificates beside those of a kubelet. The directory is handed over here, and not when the\n\
-             package is installed beside one.",
-    directives: &[
-        ("SupplementaryGroups", "polylet-pki"),
-        (
-            "ExecStartPre",
-            "+/usr/bin/install -d -m 0775 -g polylet-pki /var/lib/kubelet/pki",
-        ),
-        ("ReadWritePaths", "-/var/lib/kubelet/pki"),
-    ],
-};
-
 /// The facts of all services, in the order of [`crate::DESCRIPTORS`].
-pub const FACTS: [ServiceNeeds; 10] = [
+pub const FACTS: [ServiceNeeds; 11] = [
     ServiceNeeds {
         service: "pleg",
         account: Own,
@@ -156,6 +108,16 @@ pub const FACTS: [ServiceNeeds; 10] = [
         memory_high: "1G",
         writes_certificates: false,
         needs: &[API_SERVER, READ_CREDENTIALS, PODS_HIDDEN],
+    },
+    ServiceNeeds {
+        service: "device-manager",
+        account: Root,
+        view: Strict,
+        cpu_weight: 100,
+        tasks_max: 64,
+        memory_high: "512M",
+        writes_certificates: false,
+        needs: &DEVICE_PLUGINS,
     },
     ServiceNeeds {
         service: "prober",

@@ -25,6 +25,7 @@ pub fn root() -> PathBuf {
 pub const RANKS: &[(&str, u32)] = &[
     ("pleg", 0),
     ("pod-config", 0),
+    ("device-manager", 0),
     ("prober", 1),
     ("image-gc", 1),
     ("volume-manager", 1),

@@ -17,6 +17,11 @@ const MAX_EXPOSURE: f64 = 3.0;
 /// That of the services that run as root, each with its reason.
 const EXPOSED: &[(&str, f64, &str)] = &[
     (
+        "device-manager",
+        2.0,
+        "serves device plugins of root and calls those of any user",
+    ),
+    (
         "eviction",
         3.0,
         "reads files of any user and the kernel's log",
@@ -187,7 +192,7 @@ fn installation() -> tempfile::TempDir {
         SUPERVISOR => "usr/lib/polylet/polylet".to_owned(),
         service => format!("usr/lib/polylet/polylet-{service}"),
     });
-    let others = ["usr/bin/find", "usr/bin/install"].map(str::to_owned);
+    let others = ["usr/bin/find", "usr/bin/install", "usr/bin/mkdir"].map(str::to_owned);
     for program in programs.iter().chain(&others) {
         let path = dir.path().join(program);
         fs::create_dir_all(path.parent().expect("a directory")).expect("a directory");

@@ -18,7 +18,7 @@ pub const FILE_NAME: &str = "kubelet_internal_checkpoint";
 
 /// Why a checkpoint cannot be used.
 #[derive(Debug, Error)]
-pub enum CheckpointError {
+pub enum DeviceCheckpointError {
     /// It is not the expected JSON.
     #[error("invalid checkpoint")]
     Json(#[from] serde_json::Error),
@@ -85,7 +85,7 @@ impl<'de> Deserialize<'de> for Base64 {
 
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase")]
-struct CheckpointFile<D> {
+struct DeviceCheckpointContent<D> {
     data: D,
     #[serde(default)]
     checksum: u64,
@@ -96,11 +96,11 @@ impl DeviceCheckpoint {
     ///
     /// # Errors
     /// It cannot be used.
-    pub fn decode(content: &[u8]) -> Result<Self, CheckpointError> {
-        let file: CheckpointFile<DeviceCheckpoint> = serde_json::from_slice(content)?;
+    pub fn decode(content: &[u8]) -> Result<Self, DeviceCheckpointError> {
+        let file: DeviceCheckpointContent<DeviceCheckpoint> = serde_json::from_slice(content)?;
         let (found, expected) = (file.checksum, file.data.checksum());
         if found != expected {
-            return Err(CheckpointError::Checksum { found, expected });
+            return Err(DeviceCheckpointError::Checksum { found, expected });
         }
         Ok(file.data)
     }
@@ -109,9 +109,9 @@ impl DeviceCheckpoint {
     ///
     /// # Errors
     /// None in practice: every checkpoint is valid JSON.
-    pub fn encode(&self) -> Result<Vec<u8>, CheckpointError> {
+    pub fn encode(&self) -> Result<Vec<u8>, DeviceCheckpointError> {
         let checksum = self.checksum();
-        Ok(serde_json::to_vec(&CheckpointFile {
+        Ok(serde_json::to_vec(&DeviceCheckpointContent {
             data: self,
             checksum,
         })?)
@@ -219,7 +219,10 @@ mod tests {
     fn damaged_checkpoints_are_refused() {
         let damaged = FROM_UPSTREAM[3].replace("u-1", "u-9");
         let error = DeviceCheckpoint::decode(damaged.as_bytes()).unwrap_err();
-        assert!(matches!(error, CheckpointError::Checksum { .. }), "{error}");
+        assert!(
+            matches!(error, DeviceCheckpointError::Checksum { .. }),
+            "{error}"
+        );
         for content in [
             "",
             "{}",
@@ -228,7 +231,7 @@ mod tests {
         ] {
             let error = DeviceCheckpoint::decode(content.as_bytes()).unwrap_err();
             assert!(
-                matches!(error, CheckpointError::Json(_)),
+                matches!(error, DeviceCheckpointError::Json(_)),
                 "{content}: {error}"
             );
         }

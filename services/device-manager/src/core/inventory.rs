@@ -28,7 +28,7 @@ pub struct PluginOptions {
 
 /// Whether the plugin of a resource can be called.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Connection {
+enum PluginState {
     Connected,
     /// Its devices are neither healthy nor retried; they count until the grace period has passed.
     Stopped(Timestamp),
@@ -38,8 +38,8 @@ enum Connection {
 
 /// A resource that a plugin has registered.
 #[derive(Clone, Debug, PartialEq)]
-struct Resource {
-    connection: Connection,
+struct PluginResource {
+    plugin: PluginState,
     /// What its plugin wanted last.
     options: PluginOptions,
     /// The devices by id, as the plugin listed them last.
@@ -64,14 +64,14 @@ pub struct DeviceCounts {
 /// All resources by name.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct DeviceInventory {
-    resources: BTreeMap<String, Resource>,
+    resources: BTreeMap<String, PluginResource>,
 }
 
 impl DeviceInventory {
     /// A resource of a former process, whose plugin has not registered with this one yet.
     pub fn restore(&mut self, resource: &str, listed_since_boot: bool, now: Timestamp) {
-        let restored = Resource {
-            connection: Connection::Stopped(now),
+        let restored = PluginResource {
+            plugin: PluginState::Stopped(now),
             options: PluginOptions::default(),
             devices: BTreeMap::new(),
             listed: true,
@@ -83,9 +83,8 @@ impl DeviceInventory {
 
     /// A plugin has registered.
     pub fn connect(&mut self, resource: &str, options: PluginOptions) {
-        let connection = Connection::Connected;
-        let new = Resource {
-            connection,
+        let new = PluginResource {
+            plugin: PluginState::Connected,
             options,
             devices: BTreeMap::new(),
             listed: false,
@@ -93,15 +92,15 @@ impl DeviceInventory {
             listed_since_boot: false,
         };
         let resource = self.resources.entry(resource.to_owned()).or_insert(new);
-        match resource.connection {
-            Connection::Connected => {}
-            Connection::Stopped(_) => resource.current = false,
-            Connection::Expired => {
+        match resource.plugin {
+            PluginState::Connected => {}
+            PluginState::Stopped(_) => resource.current = false,
+            PluginState::Expired => {
                 resource.devices.clear();
                 resource.current = false;
             }
         }
-        (resource.connection, resource.options) = (connection, options);
+        (resource.plugin, resource.options) = (PluginState::Connected, options);
     }
 
     /// A plugin has listed its devices.
@@ -116,9 +115,9 @@ impl DeviceInventory {
     /// A plugin can no longer be called: none of its devices is healthy until it registers again.
     pub fn disconnect(&mut self, resource: &str, now: Timestamp) {
         if let Some(resource) = self.resources.get_mut(resource)
-            && resource.connection == Connection::Connected
+            && resource.plugin == PluginState::Connected
         {
-            resource.connection = Connection::Stopped(now);
+            resource.plugin = PluginState::Stopped(now);
         }
     }
 
@@ -128,7 +127,7 @@ impl DeviceInventory {
         let mut expired = false;
         for resource in self.resources.values_mut() {
             if resource.expires_at().is_some_and(|at| at <= now) {
-                resource.connection = Connection::Expired;
+                resource.plugin = PluginState::Expired;
                 resource.listed = false;
                 expired = true;
             }
@@ -140,15 +139,16 @@ impl DeviceInventory {
     pub fn next_expiry(&self) -> Option<Timestamp> {
         self.resources
             .values()
-            .filter_map(Resource::expires_at)
+            .filter_map(PluginResource::expires_at)
             .min()
     }
 
     /// The numbers of devices by resource. What has expired is listed with none; what has just registered is not yet
     /// listed.
     pub fn counts(&self) -> impl Iterator<Item = (&str, DeviceCounts)> {
-        let is_new =
-            |resource: &Resource| resource.connection == Connection::Connected && !resource.listed;
+        let is_new = |resource: &PluginResource| {
+            resource.plugin == PluginState::Connected && !resource.listed
+        };
         let resources = self.resources.iter();
         resources
             .filter(move |(_, resource)| !is_new(resource))
@@ -194,7 +194,7 @@ impl DeviceInventory {
     /// Ids of the healthy devices of a resource.
     pub fn healthy(&self, resource: &str) -> BTreeSet<String> {
         let resource = self.resources.get(resource);
-        let healthy = resource.into_iter().flat_map(Resource::healthy);
+        let healthy = resource.into_iter().flat_map(PluginResource::healthy);
         healthy.cloned().collect()
     }
 
@@ -210,17 +210,17 @@ impl DeviceInventory {
     }
 }
 
-impl Resource {
+impl PluginResource {
     fn healthy(&self) -> impl Iterator<Item = &String> {
-        let usable = self.connection == Connection::Connected && self.current;
+        let usable = self.plugin == PluginState::Connected && self.current;
         let devices = self.devices.iter();
         devices.filter_map(move |(id, device)| (usable && device.healthy).then_some(id))
     }
 
     fn counts(&self) -> DeviceCounts {
-        match self.connection {
-            Connection::Expired => DeviceCounts::default(),
-            Connection::Connected | Connection::Stopped(_) => DeviceCounts {
+        match self.plugin {
+            PluginState::Expired => DeviceCounts::default(),
+            PluginState::Connected | PluginState::Stopped(_) => DeviceCounts {
                 capacity: self.devices.len(),
                 allocatable: self.healthy().count(),
             },
@@ -228,9 +228,9 @@ impl Resource {
     }
 
     fn expires_at(&self) -> Option<Timestamp> {
-        match self.connection {
-            Connection::Stopped(at) => at.checked_add(STOP_GRACE_PERIOD).ok(),
-            Connection::Connected | Connection::Expired => None,
+        match self.plugin {
+            PluginState::Stopped(at) => at.checked_add(STOP_GRACE_PERIOD).ok(),
+            PluginState::Connected | PluginState::Expired => None,
         }
     }
 }

@@ -35,7 +35,7 @@ pub enum AllocationStep {
 
 /// The allocation of a pod's devices.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct PodAllocation {
+pub struct PodDeviceAllocation {
     pod_uid: String,
     containers: VecDeque<RequestingContainer>,
     /// Limits of the first container that are still to be allocated.
@@ -48,13 +48,13 @@ pub struct PodAllocation {
     preferred: Option<Vec<String>>,
 }
 
-impl PodAllocation {
+impl PodDeviceAllocation {
     /// Allocates for these containers in order.
     pub fn new(pod_uid: &str, containers: Vec<RequestingContainer>) -> Self {
-        PodAllocation {
+        PodDeviceAllocation {
             pod_uid: pod_uid.to_owned(),
             containers: containers.into(),
-            ..PodAllocation::default()
+            ..PodDeviceAllocation::default()
         }
     }
 

@@ -29,7 +29,7 @@ pub struct DeviceNode {
 pub struct ContainerRunOptions {
     /// Environment variables.
     pub envs: BTreeMap<String, String>,
-    /// Mounts.
+    /// Mounts of the node's paths.
     pub mounts: Vec<HostMount>,
     /// Device files.
     pub devices: Vec<DeviceNode>,

@@ -6,8 +6,8 @@ use polylet_kit::{CancellationToken, report};
 use tokio::sync::{mpsc, oneshot};
 
 use super::calls::{PluginCallError, PluginClient};
+use super::input::{PluginEvent, PluginInput};
 use crate::convert;
-use crate::input::{Input, PluginEvent};
 
 /// A plugin to connect to.
 #[derive(Debug)]
@@ -28,7 +28,7 @@ pub(crate) struct PluginConnection {
 /// tried again: the plugin registers anew, as upstream has it.
 pub(crate) async fn run(
     connection: PluginConnection,
-    inputs: mpsc::Sender<Input>,
+    inputs: mpsc::Sender<PluginInput>,
     drain: CancellationToken,
 ) {
     let PluginConnection {
@@ -65,7 +65,7 @@ pub(crate) async fn run(
 async fn connect(
     client: &PluginClient,
     response: Option<oneshot::Sender<Result<(), String>>>,
-    inputs: &mpsc::Sender<Input>,
+    inputs: &mpsc::Sender<PluginInput>,
     resource: &str,
     id: u64,
 ) -> Result<(), PluginCallError> {
@@ -87,7 +87,7 @@ async fn connect(
 
 async fn follow_devices(
     client: &PluginClient,
-    inputs: &mpsc::Sender<Input>,
+    inputs: &mpsc::Sender<PluginInput>,
     resource: &str,
     id: u64,
 ) -> Result<(), PluginCallError> {
@@ -99,10 +99,10 @@ async fn follow_devices(
     Ok(())
 }
 
-async fn send(inputs: &mpsc::Sender<Input>, resource: String, id: u64, event: PluginEvent) {
+async fn send(inputs: &mpsc::Sender<PluginInput>, resource: String, id: u64, event: PluginEvent) {
     // The event loop ends only with the process.
     let _ = inputs
-        .send(Input::Plugin {
+        .send(PluginInput::Event {
             resource,
             id,
             event,

@@ -3,4 +3,5 @@
 pub(crate) mod calls;
 pub(crate) mod connection;
 pub(crate) mod directory;
+pub(crate) mod input;
 pub(crate) mod registration;

@@ -11,32 +11,18 @@ use tokio_stream::wrappers::UnixListenerStream;
 use tonic::transport::Server;
 use tonic::{Request, Response, Status};
 
-use crate::input::Input;
-use crate::metrics;
-
-/// A plugin that wants to register.
-#[derive(Debug)]
-pub(crate) struct PluginRegistration {
-    /// The version of the API that it speaks.
-    pub(crate) version: String,
-    /// The resource that it offers.
-    pub(crate) resource: String,
-    /// The name of its socket.
-    pub(crate) endpoint: String,
-    /// Where the result goes: why it is refused, or nothing.
-    pub(crate) response: oneshot::Sender<Result<(), String>>,
-}
+use super::input::{PluginInput, PluginRegistration};
 
 /// The requests of plugins.
 struct RegistrationService {
-    inputs: mpsc::Sender<Input>,
+    inputs: mpsc::Sender<PluginInput>,
 }
 
 /// Serves registrations until the process drains.
 pub(crate) async fn serve(
     listener: UnixListener,
     path: PathBuf,
-    inputs: mpsc::Sender<Input>,
+    inputs: mpsc::Sender<PluginInput>,
     drain: CancellationToken,
 ) {
     let listener = listener
@@ -67,7 +53,6 @@ impl Registration for RegistrationService {
         request: Request<wire::RegisterRequest>,
     ) -> Result<Response<wire::Empty>, Status> {
         let request = request.into_inner();
-        metrics::count_registration(&request.resource_name);
         let (response, result) = oneshot::channel();
         let registration = PluginRegistration {
             version: request.version,
@@ -76,7 +61,7 @@ impl Registration for RegistrationService {
             response,
         };
         let stopping = || Status::unavailable("device-manager is shutting down");
-        let sent = self.inputs.send(Input::Register(registration)).await;
+        let sent = self.inputs.send(PluginInput::Register(registration)).await;
         sent.map_err(|_| stopping())?;
         match result.await.map_err(|_| stopping())? {
             Ok(()) => Ok(Response::new(wire::Empty {})),

@@ -15,7 +15,7 @@ use tracing::Instrument;
 use super::EventLoop;
 use crate::core::allocation;
 use crate::core::allocations::AllocatedResource;
-use crate::core::pod_allocation::{AllocationStep, PodAllocation};
+use crate::core::pod_allocation::{AllocationStep, PodDeviceAllocation};
 use crate::core::run_options::ContainerRunOptions;
 use crate::input::{Input, PluginAnswer};
 use crate::plugin::calls::{PluginCallError, PluginClient};
@@ -33,7 +33,7 @@ impl EventLoop {
         self.free_inactive(&request);
         let containers = convert::containers(&request);
         self.start_job(PodJob {
-            allocation: PodAllocation::new(&pod.uid, containers),
+            allocation: PodDeviceAllocation::new(&pod.uid, containers),
             purpose: JobPurpose::Admission(response),
             cause: request.cause,
             allocating: None,
@@ -65,7 +65,7 @@ impl EventLoop {
             container.limits.retain(|resource, _| !has(resource));
         }
         self.start_job(PodJob {
-            allocation: PodAllocation::new(&pod.uid, containers),
+            allocation: PodDeviceAllocation::new(&pod.uid, containers),
             purpose: JobPurpose::Start {
                 container: request.container,
                 unprepared,

@@ -10,13 +10,17 @@ pub struct RankedService {
 }
 
 /// Every service, callees before callers.
-pub const SERVICES: [RankedService; 9] = [
+pub const SERVICES: [RankedService; 10] = [
     RankedService {
         name: "pleg",
         rank: 0,
     },
     RankedService {
         name: "pod-config",
+        rank: 0,
+    },
+    RankedService {
+        name: "device-manager",
         rank: 0,
     },
     RankedService {
@@ -90,8 +94,8 @@ mod tests {
     #[test]
     fn callers_stop_first() {
         let groups = stop_groups(&SERVICES);
-        assert_eq!(groups.first(), Some(&vec![8]));
-        assert_eq!(groups.last(), Some(&vec![0, 1]));
+        assert_eq!(groups.first(), Some(&vec![9]));
+        assert_eq!(groups.last(), Some(&vec![0, 1, 2]));
         assert_eq!(groups.concat().len(), SERVICES.len());
     }
 }

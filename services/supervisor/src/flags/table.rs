@@ -65,7 +65,7 @@ const fn flag(name: &'static str, kind: FlagKind, effect: FlagEffect) -> Flag {
 
 /// All flags.
 #[rustfmt::skip]
-pub(super) static FLAGS: [Flag; 161] = [
+pub(super) static FLAGS: [Flag; 162] = [
     // Flags without a field in KubeletConfiguration, and those that are not deprecated.
     flag("config", Text, Config),
     flag("config-dir", Text, ConfigDirectory),

@@ -79,7 +79,7 @@ const MISSING: [(&str, &str, &str); 30] = [
     (
         "/metrics",
         "kubelet_node_startup_",
-        "the start of ten processes has other stages",
+        "the start of eleven processes has other stages",
     ),
     (
         "/metrics",

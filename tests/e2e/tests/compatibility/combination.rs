@@ -138,8 +138,7 @@ impl<'a> BaseNode<'a> {
 
     /// `polylet upgrade` says beforehand that the program does not fit.
     async fn upgrade_is_refused(&self, service: &str, with: &ProgramSet, misfits: &[Misfit]) {
-        let program = with.directory.join(program_name(service));
-        let program = program.display().to_string();
+        let program = with.file(service).display().to_string();
         let args = ["upgrade", service, "--to", &program, "--dry-run"];
         let output = ok(self.node.cli(&args).await);
         let text = String::from_utf8_lossy(&output.stderr).into_owned();

@@ -14,8 +14,9 @@ use serde_json::{Value, json};
 pub(crate) const SUPERVISOR: &str = "supervisor";
 
 /// All services, callees first.
-pub(crate) const ALL: [&str; 10] = [
+pub(crate) const ALL: [&str; 11] = [
     "pod-config",
+    "device-manager",
     "pleg",
     "prober",
     "image-gc",
@@ -34,18 +35,20 @@ pub(crate) type Descriptors = BTreeMap<&'static str, Value>;
 pub(crate) struct ProgramSet {
     /// As it is called in the output.
     pub(crate) name: String,
-    /// The directory of the programs.
-    pub(crate) directory: PathBuf,
+    /// The files of the programs, by service.
+    files: BTreeMap<&'static str, PathBuf>,
     /// What they print about themselves.
     pub(crate) descriptors: Descriptors,
 }
 
 impl ProgramSet {
-    /// Reads the descriptors of the programs in a directory.
+    /// Reads the descriptors of the programs in a directory. An earlier version may not have all services.
     pub(crate) fn read(name: &str, directory: &Path) -> Self {
-        let descriptor = |service: &&'static str| {
-            let program = directory.join(program_name(service));
-            let printed = ok(Command::new(&program).arg("--descriptor").output());
+        let file = |service: &'static str| (service, directory.join(program_name(service)));
+        let files = ALL.into_iter().map(file);
+        let files: BTreeMap<_, _> = files.filter(|(_, file)| file.exists()).collect();
+        let descriptor = |(service, program): (&&'static str, &PathBuf)| {
+            let printed = ok(Command::new(program).arg("--descriptor").output());
             if *service == SUPERVISOR && !printed.status.success() {
                 // One from before the first tag prints none; no service calls it.
                 return (*service, json!({ "service": service }));
@@ -54,18 +57,40 @@ impl ProgramSet {
             assert_eq!(descriptor["service"], **service, "{}", program.display());
             (*service, descriptor)
         };
+        let descriptors = files.iter().map(descriptor).collect();
         Self {
             name: name.to_owned(),
-            directory: directory.to_owned(),
-            descriptors: ALL.iter().map(descriptor).collect(),
+            files,
+            descriptors,
         }
+    }
+
+    /// Takes the services that this version does not have from another one, and the supervisor with them,
+    /// since this version's does not start them.
+    pub(crate) fn complete_with(&mut self, other: &ProgramSet) {
+        let missing = |service: &&str| !self.files.contains_key(service);
+        let missing: Vec<_> = ALL.into_iter().filter(missing).collect();
+        if missing.is_empty() {
+            return;
+        }
+        for service in missing.into_iter().chain([SUPERVISOR]) {
+            println!("{service} of {} is that of {}", self.name, other.name);
+            let descriptor = other.descriptors[service].clone();
+            self.files.insert(service, other.file(service).to_owned());
+            self.descriptors.insert(service, descriptor);
+        }
+    }
+
+    /// The program of a service.
+    pub(crate) fn file(&self, service: &str) -> &Path {
+        &self.files[service]
     }
 
     /// Links the program of a service into a directory, in place of the one there.
     pub(crate) fn install(&self, service: &str, directory: &Path) {
         let name = program_name(service);
         let aside = directory.join(format!(".{name}"));
-        ok(fs::hard_link(self.directory.join(&name), &aside));
+        ok(fs::hard_link(self.file(service), &aside));
         ok(fs::rename(&aside, directory.join(&name)));
     }
 

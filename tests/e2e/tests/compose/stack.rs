@@ -195,6 +195,7 @@ fn prepare_directories(node: &Node) {
         "kubernetes/manifests",
         "kubelet/pods",
         "kubelet/pki",
+        "kubelet/device-plugins",
     ] {
         fs::create_dir_all(scratch.join(directory)).unwrap();
     }
@@ -242,6 +243,10 @@ fn environment(node: &Node, viewer_port: u16) -> Vec<(String, String)> {
         ("POLYLET_RUN_DIRECTORY", path(&dirs.run)),
         ("POLYLET_STATE_DIRECTORY", path(&dirs.state)),
         ("POLYLET_ROOT_DIRECTORY", path(&dirs.root)),
+        (
+            "POLYLET_DEVICE_PLUGIN_DIRECTORY",
+            path(&dirs.device_plugins),
+        ),
         ("POLYLET_POD_LOGS_DIRECTORY", path(&dirs.logs)),
         ("POLYLET_CONTAINER_LOGS_DIRECTORY", path(&dirs.links)),
         ("POLYLET_TRACES_PORT", viewer_port.to_string()),

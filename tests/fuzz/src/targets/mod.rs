@@ -32,6 +32,7 @@ pub const TARGETS: &[Target] = &[
     target("state_file", 16 << 10, state_files::state_file),
     target("coordinator", 16 << 10, services::coordinator::run),
     target("status_reporter", 16 << 10, services::status_reporter::run),
+    target("device_manager", 16 << 10, services::device_manager::run),
     target("prober", 16 << 10, services::prober::run),
     target("eviction", 16 << 10, services::eviction::run),
     target("pleg", 16 << 10, services::pleg::run),

@@ -11,7 +11,7 @@ thread_local! {
 }
 
 /// The files, by the first byte of the input. Their services load all of them.
-const FILES: [&str; 23] = [
+const FILES: [&str; 25] = [
     "state/checkpoints/u1.json",
     "run/sandbox_attempts/u1.json",
     "run/lifecycles/u1.json",
@@ -35,6 +35,8 @@ const FILES: [&str; 23] = [
     "statuses.json",
     "probe-results.json",
     "ages.json",
+    "plugins.json",
+    "kubelet_internal_checkpoint",
 ];
 
 /// Loads one file with the content of the input.
@@ -57,7 +59,8 @@ pub(super) fn state_file(data: &[u8]) {
             12..=18 => polylet_pod_config::cluster::fuzzing::state_files(dir),
             19 | 20 => drop(polylet_status_reporter::fuzzing::state_files(dir)),
             21 => drop(polylet_prober::fuzzing::state_files(dir)),
-            _ => drop(polylet_image_gc::fuzzing::state_files(dir)),
+            22 => drop(polylet_image_gc::fuzzing::state_files(dir)),
+            _ => drop(polylet_device_manager::fuzzing::state_files(dir)),
         }
         // Corrupt files are set aside: nothing of this input may be left for the next one.
         for entry in fs::read_dir(dir).into_iter().flatten().flatten() {

@@ -16,8 +16,9 @@ use crate::view::{PodView, SupervisedService};
 use crate::wait::{Poll, until};
 
 /// All services started by `polylet run`, in no order.
-pub const SERVICES: [&str; 9] = [
+pub const SERVICES: [&str; 10] = [
     "pod-config",
+    "device-manager",
     "pleg",
     "prober",
     "volume-manager",

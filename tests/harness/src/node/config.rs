@@ -7,7 +7,7 @@ use super::NodeOptions;
 use crate::cgroup::TestCgroupDriver;
 use crate::cleanup;
 use crate::error::{HarnessError, file};
-use crate::scratch::Scratch;
+use crate::scratch::{DEVICE_PLUGINS, Scratch};
 
 /// The node's directories.
 #[derive(Debug, Clone)]
@@ -22,6 +22,8 @@ pub struct NodeDirs {
     pub state: PathBuf,
     /// Pod volumes and files.
     pub root: PathBuf,
+    /// Sockets of device plugins, and the node's for them. The service makes it.
+    pub device_plugins: PathBuf,
     /// Pod logs.
     pub logs: PathBuf,
     /// Symbolic links to container logs.
@@ -29,8 +31,8 @@ pub struct NodeDirs {
 }
 
 impl NodeDirs {
-    /// Below the scratch directory but for the links to logs of a machine's only node, which clean-up
-    /// removes, too.
+    /// Below the scratch directory but for two of a machine's only node: the links to logs, which clean-up
+    /// removes, too, and the directory of device plugins, which is the same under the name that plugins know.
     pub(crate) fn create(scratch: &Scratch, is_standard: bool) -> Result<Self, HarnessError> {
         let run = scratch.sub("run")?;
         in_memory(&run)?;
@@ -38,12 +40,18 @@ impl NodeDirs {
             true => PathBuf::from(cleanup::STANDARD_LINKS),
             false => scratch.sub("links")?,
         };
+        let root = scratch.sub("kubelet")?;
+        let device_plugins = match is_standard {
+            true => PathBuf::from(DEVICE_PLUGINS),
+            false => root.join("device-plugins"),
+        };
         Ok(Self {
             manifests: scratch.sub("manifests")?,
             staging: scratch.sub("aside")?,
             run,
             state: scratch.sub("kept")?,
-            root: scratch.sub("kubelet")?,
+            root,
+            device_plugins,
             logs: scratch.sub("pods")?,
             links,
         })
@@ -128,6 +136,7 @@ pub(crate) fn text(input: &Input<'_>) -> Result<String, HarnessError> {
         "runDirectory": dirs.run,
         "stateDirectory": dirs.state,
         "rootDirectory": dirs.root,
+        "devicePluginDirectory": dirs.device_plugins,
         "containerLogsDirectory": dirs.links,
         "binDirectory": input.bin_dir,
     });

@@ -45,7 +45,7 @@ pub(crate) async fn in_sync(node: &SystemdNode) {
     // The line follows the peers, which takes a moment.
     let in_step = "systemctl show --property=StatusText 'polylet-*.service'";
     node.wait_for("the services to be in sync", in_step, |text| {
-        !text.contains("not in sync") && text.contains("9 services are serving")
+        !text.contains("not in sync") && text.contains("10 services are serving")
     })
     .await;
 }

@@ -10,6 +10,7 @@ use polylet_kit::state_file::StateFileError;
 use polylet_sync_coordinator::checkpoint::RestoredState;
 use polylet_sync_coordinator::config::Config;
 use polylet_sync_coordinator::coordinator::Coordinator;
+use polylet_sync_coordinator::core::devices::{DeviceAdmission, PreparedDevices};
 use polylet_sync_coordinator::core::node_resources::NodeResources;
 use polylet_sync_coordinator::core::runtime_state::{
     ContainerRecord, ContainerState, SandboxRecord,
@@ -148,6 +149,14 @@ fn outcome(frame: &Frame<'_>, context: &StepContext, now: Timestamp) -> StepOutc
             host_network: false,
             created_at: Some(now),
         }),
+        Step::AllocateDevices if kind & 4 != 0 => {
+            StepOutcome::DevicesAllocated(DeviceAdmission::Refused(text(rest).to_owned()))
+        }
+        Step::AllocateDevices => {
+            let counts = [(text(rest).to_owned(), i64::from(kind))].into();
+            StepOutcome::DevicesAllocated(DeviceAdmission::Allocated(counts))
+        }
+        Step::PrepareDevices { .. } => StepOutcome::DevicesPrepared(PreparedDevices::default()),
         Step::PullImage { .. } => StepOutcome::ImagePulled {
             image: "nginx".to_owned(),
             image_ref: "sha256:1".to_owned(),

@@ -2,6 +2,7 @@
 //! each a message or a manifest; the state between them is the service's own.
 
 pub(super) mod coordinator;
+pub(super) mod device_manager;
 pub(super) mod eviction;
 pub(super) mod pleg;
 pub(super) mod prober;

@@ -18,6 +18,7 @@ pub(in crate::targets) fn run(data: &[u8]) {
     for source in SOURCES {
         state.handle_input(Input::Pod(source, Update::Synced));
     }
+    state.handle_input(Input::PodDevices(Update::Synced));
     for frame in frames(data).iter().take(64) {
         if let Some(input) = input(frame) {
             state.handle_input(input);
@@ -47,6 +48,7 @@ fn input(frame: &Frame<'_>) -> Option<Input> {
         9 => Input::Runtime(Value::Current(frame.message()?)),
         10 => Input::Mirror(Update::Upsert(uid, frame.message()?)),
         11 => Input::Node(Value::Current(frame.message()?)),
+        12 => Input::PodDevices(Update::Upsert(uid, frame.message()?)),
         _ => {
             let (old, new) = halves(frame.content);
             fuzzing::status_patch(old, new);
