@@ -1,6 +1,8 @@
 //! Devices of a plugin in a cluster: what the Node object says of them, and a node that changes from
 //! the kubelet to Polylet and back while pods have devices.
 
+use std::cell::RefCell;
+
 use polylet_e2e::steps::Steps;
 use polylet_e2e::{RUNS, cluster, ok, pod};
 use polylet_harness::cluster::{Patch, pod_path};
@@ -25,17 +27,26 @@ async fn wait_devices(cluster: &Cluster, capacity: u32, allocatable: u32) {
 }
 
 /// Starts the plugin, and registers it once the node listens. An agent that starts removes the
-/// sockets of plugins, by which they see that they have to do so.
+/// sockets of plugins, by which they see that they have to start anew.
 async fn start(plugin: &TestDevicePlugin) -> RunningDevicePlugin {
-    let running = ok(plugin.start());
+    let running = RefCell::new(None::<RunningDevicePlugin>);
     ok(until("the plugin to register", || async {
+        let mut running = running.borrow_mut();
+        if !running
+            .as_ref()
+            .is_some_and(RunningDevicePlugin::is_reachable)
+        {
+            // The end of the old one removes the socket.
+            *running = None;
+            *running = Some(ok(plugin.start()));
+        }
         match plugin.register().await {
             Ok(()) => Poll::Ready(()),
             Err(error) => Poll::Pending(polylet_harness::error::report(&error)),
         }
     })
     .await);
-    running
+    running.into_inner().unwrap()
 }
 
 /// Creates a pod on the node, whatever its devices: the scheduler would wait for them.

@@ -51,6 +51,13 @@ pub struct RunningDevicePlugin {
     socket: PathBuf,
 }
 
+impl RunningDevicePlugin {
+    /// Whether its socket is still there.
+    pub fn is_reachable(&self) -> bool {
+        self.socket.exists()
+    }
+}
+
 impl Drop for RunningDevicePlugin {
     fn drop(&mut self) {
         drop(self.stop.take());
