@@ -1,7 +1,7 @@
 //! Devices of a plugin in a cluster: what the Node object says of them, and a node that changes from
 //! the kubelet to Polylet and back while pods have devices.
 
-use std::cell::RefCell;
+use std::cell::Cell;
 
 use polylet_e2e::steps::Steps;
 use polylet_e2e::{RUNS, cluster, ok, pod};
@@ -29,7 +29,7 @@ async fn wait_devices(cluster: &Cluster, capacity: u32, allocatable: u32) {
 /// Starts the plugin, and registers it once the node listens. An agent that starts removes the
 /// sockets of plugins, by which they see that they have to start anew.
 async fn start(plugin: &TestDevicePlugin) -> RunningDevicePlugin {
-    let running = RefCell::new(None::<RunningDevicePlugin>);
+    let running = Cell::new(None::<RunningDevicePlugin>);
     ok(until("the plugin to register", || async {
         let mut running = running.borrow_mut();
         if !running

@@ -163,7 +163,7 @@ mod tests {
         std::fs::remove_file(&path).unwrap();
         assert!(inherit(inherited).is_none());
         let elsewhere = tempfile::tempdir().unwrap();
-        let other = UnixListener::bind(&elsewhere.path().join("kubelet.sock")).unwrap();
+        let other = UnixListener::bind(elsewhere.path().join("kubelet.sock")).unwrap();
         let _present = UnixListener::bind(&path).unwrap();
         assert!(inherit(other).is_none());
     }
