@@ -31,15 +31,8 @@ async fn wait_devices(cluster: &Cluster, capacity: u32, allocatable: u32) {
 async fn start(plugin: &TestDevicePlugin) -> RunningDevicePlugin {
     let running = Cell::new(None::<RunningDevicePlugin>);
     ok(until("the plugin to register", || async {
-        let mut running = running.borrow_mut();
-        if !running
-            .as_ref()
-            .is_some_and(RunningDevicePlugin::is_reachable)
-        {
-            // The end of the old one removes the socket.
-            *running = None;
-            *running = Some(ok(plugin.start()));
-        }
+        let former = running.take().filter(RunningDevicePlugin::is_reachable);
+        running.set(Some(former.unwrap_or_else(|| ok(plugin.start()))));
         match plugin.register().await {
             Ok(()) => Poll::Ready(()),
             Err(error) => Poll::Pending(polylet_harness::error::report(&error)),
