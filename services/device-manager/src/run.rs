@@ -18,7 +18,7 @@ use crate::checkpoint::{
 };
 use crate::config::Config;
 use crate::convert;
-use crate::core::registration;
+use crate::core::registration::{self, MAX_CONNECTING, RegistrationError};
 use crate::input::Input;
 use crate::metrics;
 use crate::plugin::connection::PluginConnection;
@@ -213,6 +213,11 @@ impl EventLoop {
             inventory.len(),
             is_known,
         );
+        let is_busy = self.state.connecting.len() >= MAX_CONNECTING;
+        let checked = match checked {
+            Ok(_) if is_busy => Err(RegistrationError::Busy(resource.clone())),
+            checked => checked,
+        };
         match checked {
             Ok(socket) => {
                 metrics::count_registration(&resource);

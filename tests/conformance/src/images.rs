@@ -3,7 +3,7 @@ use std::path::{Path, PathBuf};
 
 use polylet_harness::error::file;
 use polylet_harness::tar::Tar;
-use polylet_harness::{HarnessError, image, machine};
+use polylet_harness::{HarnessError, image, machine, pki};
 use serde_json::{Value, json};
 
 use crate::suite::SuitePrograms;
@@ -98,11 +98,14 @@ fn pause_files(suite: &SuitePrograms) -> Result<Tar, HarnessError> {
 }
 
 /// What specs use in containers of this image: the program under two names, bash, nc, curl, a directory
-/// for uploads, and a user with a group of its own.
+/// for uploads, a certificate for localhost, and a user with a group of its own.
 fn agnhost_files(suite: &SuitePrograms) -> Result<Tar, HarnessError> {
     let mut tar = pause_files(suite)?;
     tar.link("agnhost-2", "agnhost");
     tar.dir("uploads/", 0o755);
+    let (certificate, key) = pki::self_signed("localhost")?;
+    tar.file("localhost.crt", 0o644, certificate.as_bytes());
+    tar.file("localhost.key", 0o644, key.as_bytes());
     tar.file(
         "etc/passwd",
         0o644,

@@ -42,6 +42,10 @@ impl Testbed {
         // The version that kubelets of this minor are tested with.
         options.flavour = Flavour::V2;
         options.standard_paths = suite.kind == SuiteKind::Node;
+        if options.standard_paths {
+            // As upstream runs the suite.
+            options.kubelet["readOnlyPort"] = json!(10_255);
+        }
         let node = Node::prepare(options, say).await?;
         let registry = Registry::start(&node.containerd, images::REGISTRY, false).await?;
         for SuiteImage { reference, archive } in images::write(node.scratch(), suite)? {

@@ -2,16 +2,19 @@
 //! the kubelet to Polylet and back while pods have devices.
 
 use std::cell::Cell;
+use std::path::Path;
 
 use polylet_e2e::steps::Steps;
 use polylet_e2e::{RUNS, cluster, ok, pod};
 use polylet_harness::cluster::{Patch, pod_path};
 use polylet_harness::device_plugin::{RunningDevicePlugin, TestDevicePlugin};
 use polylet_harness::wait::{Poll, until};
-use polylet_harness::{Cluster, Node, NodeOptions};
+use polylet_harness::{Cluster, Node};
 use serde_json::{Value, json};
 
 const RESOURCE: &str = "test.example/device";
+/// The kubelet's, whatever its root directory is.
+const DIRECTORY: &str = "/var/lib/kubelet/device-plugins";
 const NODE: &str = "/api/v1/nodes/node";
 const PODS: &str = "/api/v1/namespaces/default/pods";
 
@@ -74,11 +77,8 @@ async fn none_is_left(cluster: &Cluster, name: &str) {
 }
 
 async fn prepare(cluster: &Cluster) -> Node {
-    // The kubelet has a fixed directory of plugins.
-    let options = NodeOptions {
-        standard_paths: true,
-        ..ok(cluster.node_options("node"))
-    };
+    let mut options = ok(cluster.node_options("node"));
+    options.polylet["devicePluginDirectory"] = json!(DIRECTORY);
     ok(Node::prepare(options, &|_| {}).await)
 }
 
@@ -91,7 +91,7 @@ async fn devices_stay_with_their_pods_over_a_takeover() {
     let mut kubelet = ok(cluster.kubelet(&node));
     ok(kubelet.start());
     ok(cluster.wait_node_ready("node").await);
-    let plugin = TestDevicePlugin::new(&node.dirs().device_plugins, RESOURCE, &["a", "b", "c"]);
+    let plugin = TestDevicePlugin::new(Path::new(DIRECTORY), RESOURCE, &["a", "b", "c"]);
     let running = start(&plugin).await;
     wait_devices(&cluster, 3, 3).await;
     create(&cluster, "first", 1).await;

@@ -21,6 +21,20 @@ pub struct Pki {
     key: Vec<u8>,
 }
 
+/// A certificate for a name, signed by itself, and its key, both as PEM.
+///
+/// # Errors
+/// Fails if the name is not valid.
+pub fn self_signed(name: &str) -> Result<(String, String), HarnessError> {
+    let made = |what| move |source| HarnessError::Certificate { what, source };
+    let key = KeyPair::generate().map_err(made("a key"))?;
+    let params = CertificateParams::new(vec![name.to_owned()]);
+    let certificate = params
+        .and_then(|params| params.self_signed(&key))
+        .map_err(made("a certificate"))?;
+    Ok((certificate.pem(), key.serialize_pem()))
+}
+
 impl Pki {
     /// Creates both and writes them into `dir`.
     ///

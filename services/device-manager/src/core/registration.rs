@@ -10,6 +10,9 @@ pub const API_VERSION: &str = "v1beta1";
 /// The most resources; each has a task and a connection.
 const MAX_RESOURCES: usize = 512;
 
+/// The most plugins that have registered and not told their options yet.
+pub const MAX_CONNECTING: usize = 64;
+
 /// Why a registration is refused, in upstream's words where it refuses it.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum RegistrationError {
@@ -27,6 +30,9 @@ pub enum RegistrationError {
     /// There are too many resources already.
     #[error("resource {0:?} is not registered: there are {MAX_RESOURCES} resources already")]
     TooMany(String),
+    /// Too many plugins do not answer.
+    #[error("resource {0:?} is not registered: {MAX_CONNECTING} plugins have not answered yet")]
+    Busy(String),
 }
 
 /// Checks a registration; returns the path of the plugin's socket. `is_known` tells whether the

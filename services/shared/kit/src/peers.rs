@@ -195,8 +195,11 @@ impl Peers {
         called.cloned().collect()
     }
 
+    /// The peers that this node has. One without a socket is no part of it, as during the upgrade from a
+    /// version that does not have that service: nothing could be in step with it.
     pub(crate) fn to_wire(&self) -> Vec<wire::Peer> {
-        self.all.iter().map(Peer::to_wire).collect()
+        let present = self.all.iter().filter(|peer| peer.inner.socket.exists());
+        present.map(Peer::to_wire).collect()
     }
 }
 
@@ -226,8 +229,11 @@ mod tests {
 
     #[test]
     fn a_peer_is_synced_when_all_its_streams_are() {
-        let peers = Peers::new(&DESCRIPTOR, Path::new("/nonexistent"));
+        let directory = tempfile::tempdir().unwrap();
+        let peers = Peers::new(&DESCRIPTOR, directory.path());
         let peer = peers.get("pleg").unwrap();
+        assert!(peers.to_wire().is_empty(), "the node does not have it");
+        std::fs::write(directory.path().join("pleg.sock"), "").unwrap();
         let synced = || peers.to_wire()[0].synced;
         assert!(synced(), "only called");
         peer.inner.watched.store(true, Ordering::Relaxed);
