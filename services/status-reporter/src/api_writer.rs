@@ -118,6 +118,8 @@ impl ApiWriter {
     /// Passes the statuses of mirror pods on, each as that of its static pod.
     fn update_mirror_statuses(&mut self) {
         let now = self.now();
+        let own = |uid: &str| self.patcher.desired_status(uid);
+        self.mirrors.manager.share_statuses(own);
         for (uid, status) in self.mirrors.manager.api_statuses() {
             self.patcher.set_api_status(uid, status, now);
         }

@@ -4,12 +4,12 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use k8s_openapi::api::core::v1::{LinuxContainerUser, PodStatus};
+use polylet_model::Manifest;
 use polylet_model::probe::ProbeKind;
 use polylet_model::status::{
     self, ActualResources, ContainerPhase, DeviceStatus, PendingResize, PodWorkerState,
     ResizeInProgress, WaitReason,
 };
-use polylet_model::{Manifest, compact};
 use polylet_wire::common::v1::{Cause, PodRef};
 use polylet_wire::device::v1 as device;
 use polylet_wire::pleg::v1 as pleg;
@@ -21,6 +21,7 @@ use polylet_wire::{podconfig, time};
 
 use crate::core::facts::{RuntimePodState, SyncProgress};
 use crate::core::mirror::{MirrorPod, NodeRef};
+use crate::core::normal_form;
 use crate::core::published::PublishedStatus;
 use crate::state_file::EncodedStatus;
 
@@ -213,10 +214,7 @@ pub(crate) fn api_status(status: &[u8], uid: &str) -> Option<Arc<PodStatus>> {
             tracing::warn!(pod_uid = uid, %error, "invalid pod status from API server; ignored");
         })
         .ok()
-        .map(|mut status| {
-            compact::pod_status(&mut status);
-            Arc::new(status)
-        })
+        .map(normal_form::normalized)
 }
 
 pub(crate) fn mirror_pod(uid: &str, mirror: &podconfig::v1::MirrorPod) -> MirrorPod {

@@ -31,6 +31,8 @@
 )]
 
 mod api_writer;
+#[cfg(test)]
+mod at_rest;
 mod certificates;
 mod convert;
 mod core;

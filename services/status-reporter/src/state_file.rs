@@ -14,6 +14,8 @@ use serde_json::value::RawValue;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
+use crate::core::normal_form;
+
 /// Version of the files' format.
 pub(crate) const VERSION: u32 = 1;
 /// Changes within this time are written together.
@@ -76,7 +78,8 @@ impl Serialize for PersistedStatus {
 
 impl<'de> Deserialize<'de> for PersistedStatus {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        Arc::deserialize(deserializer).map(PersistedStatus::Decoded)
+        let status = PodStatus::deserialize(deserializer)?;
+        Ok(PersistedStatus::Decoded(normal_form::normalized(status)))
     }
 }
 

@@ -98,7 +98,8 @@ impl Manifest {
         // Moved, not cloned, as manifests are large and long-lived.
         let mut spec = pod.spec.ok_or(ManifestParseError::Missing("spec"))?;
         compact::pod_spec(&mut spec);
-        let metadata = pod.metadata;
+        let mut metadata = pod.metadata;
+        compact::metadata(&mut metadata);
         let uid = PodUid::from(metadata.uid.clone().unwrap_or_default());
         let ephemeral = spec
             .ephemeral_containers

@@ -110,6 +110,16 @@ impl Amount {
         }
         format!("{number}Ei")
     }
+
+    /// [`Amount::to_binary`] as the API server returns it: there, numbers without a suffix are decimal.
+    pub fn to_stored_binary(self) -> String {
+        let text = self.to_binary();
+        if text.ends_with('i') {
+            text
+        } else {
+            self.to_decimal()
+        }
+    }
 }
 
 impl Add for Amount {
@@ -153,11 +163,23 @@ pub fn parse_list(list: Option<&BTreeMap<String, Quantity>>) -> BTreeMap<String,
 
 /// A resource list in canonical form: CPU with decimal suffixes, all others with binary ones.
 pub fn format_list(list: &BTreeMap<String, Amount>) -> BTreeMap<String, Quantity> {
+    format_with(list, Amount::to_binary)
+}
+
+/// The same as the API server returns it.
+pub fn format_stored_list(list: &BTreeMap<String, Amount>) -> BTreeMap<String, Quantity> {
+    format_with(list, Amount::to_stored_binary)
+}
+
+fn format_with(
+    list: &BTreeMap<String, Amount>,
+    to_binary: fn(Amount) -> String,
+) -> BTreeMap<String, Quantity> {
     let entries = list.iter().map(|(name, amount)| {
         let text = if name == "cpu" {
             amount.to_decimal()
         } else {
-            amount.to_binary()
+            to_binary(*amount)
         };
         (name.clone(), Quantity(text))
     });

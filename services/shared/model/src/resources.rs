@@ -142,8 +142,8 @@ pub fn pod_limits(spec: &PodSpec) -> AmountList {
 pub fn pod_status_resources(spec: &PodSpec) -> (ResourceRequirements, BTreeMap<String, Quantity>) {
     let some = |list: BTreeMap<String, Quantity>| Some(list).filter(|list| !list.is_empty());
     let (requests, limits) = (
-        quantity::format_list(&pod_requests(spec)),
-        quantity::format_list(&pod_limits(spec)),
+        quantity::format_stored_list(&pod_requests(spec)),
+        quantity::format_stored_list(&pod_limits(spec)),
     );
     let resources = ResourceRequirements {
         claims: None,

@@ -1,7 +1,6 @@
 //! The status of one pod out of its facts.
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::PodStatus;
 use polylet_model::Manifest;
@@ -9,6 +8,7 @@ use polylet_model::status::{self, ContainerPhase, PodWorkerState, RuntimeSandbox
 
 use super::fact_store::FactStore;
 use super::facts::{DesiredManifest, FactStream, ManifestSource, RuntimePodState, SyncProgress};
+use super::normal_form;
 use super::published::{PublishedStatus, Teardown};
 
 /// Computes a pod's status; `last_manifest` is that of its published status, `previous` gives the
@@ -75,7 +75,7 @@ pub(super) fn compute(
     });
     Some(PublishedStatus {
         manifest: manifest.clone(),
-        status: Arc::new(status),
+        status: normal_form::normalized(status),
         waiting_for: progress.waiting_for.clone(),
         stale: stale_peers(facts, uid, desired, state),
         teardown: Teardown {

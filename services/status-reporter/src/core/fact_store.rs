@@ -11,7 +11,8 @@ use super::facts::{DesiredManifest, FactStream, ManifestSource, RuntimePodState,
 #[derive(Default)]
 pub(crate) struct FactStore {
     desired: BTreeMap<ManifestSource, BTreeMap<String, DesiredManifest>>,
-    progress: BTreeMap<String, SyncProgress>,
+    /// Boxed, as a map has room for twice as many values.
+    progress: BTreeMap<String, Box<SyncProgress>>,
     runtime_states: BTreeMap<String, RuntimePodState>,
     probes: BTreeMap<String, BTreeMap<(String, ProbeKind), ContainerProbeResult>>,
     devices: BTreeMap<String, Vec<DeviceStatus>>,
@@ -60,7 +61,7 @@ impl FactStore {
     }
 
     pub(crate) fn set_progress(&mut self, uid: String, progress: Option<SyncProgress>) {
-        set(&mut self.progress, &uid, progress);
+        set(&mut self.progress, &uid, progress.map(Box::new));
         self.dirty.insert(uid);
     }
 
@@ -197,7 +198,7 @@ impl FactStore {
     }
 
     pub(crate) fn progress(&self, uid: &str) -> Option<&SyncProgress> {
-        self.progress.get(uid)
+        self.progress.get(uid).map(Box::as_ref)
     }
 
     pub(crate) fn runtime_state(&self, uid: &str) -> Option<&RuntimePodState> {

@@ -11,6 +11,7 @@ use polylet_model::hash::fnv1a_32;
 use polylet_schedule::{BackoffPolicy, TokenBucket};
 use serde_json::{Value, json};
 
+use super::normal_form;
 use super::report::desired::ApiStatus;
 
 /// How long the watch may take to deliver what was created or deleted.
@@ -121,14 +122,22 @@ impl MirrorPodManager {
         self.pods_synced = synced;
     }
 
+    /// Shares the memory of statuses that mirror pods have from this node. `own` is that of a static pod.
+    pub(crate) fn share_statuses<'a>(&mut self, own: impl Fn(&str) -> Option<&'a Arc<PodStatus>>) {
+        for (uid, (manifest, _)) in &self.static_pods {
+            let mut mirrors = self.mirrors.values_mut();
+            let mirror = mirrors.find(|mirror| is_mirror_of(mirror, manifest));
+            if let Some(status) = mirror.and_then(|mirror| mirror.status.as_mut()) {
+                *status = normal_form::shared(Arc::clone(status), own(uid));
+            }
+        }
+    }
+
     /// The status at the API server of each static pod: that of its mirror pod.
     pub(crate) fn api_statuses(&self) -> impl Iterator<Item = (&str, Option<ApiStatus>)> {
         self.static_pods.iter().map(|(uid, (manifest, _))| {
-            let mirror = self.mirrors.values().find(|mirror| {
-                !mirror.deleting
-                    && mirror.source_hash == hash(manifest)
-                    && mirror_key(mirror) == key(manifest)
-            });
+            let mut mirrors = self.mirrors.values();
+            let mirror = mirrors.find(|mirror| is_mirror_of(mirror, manifest));
             let status = mirror.and_then(|mirror| {
                 Some(ApiStatus {
                     uid: mirror.uid.clone(),
@@ -250,6 +259,11 @@ fn key(manifest: &Manifest) -> FullName {
 
 fn mirror_key(mirror: &MirrorPod) -> FullName {
     (mirror.namespace.clone(), mirror.name.clone())
+}
+
+/// Whether a mirror pod has the status of a static pod.
+fn is_mirror_of(mirror: &MirrorPod, manifest: &Manifest) -> bool {
+    !mirror.deleting && mirror.source_hash == hash(manifest) && mirror_key(mirror) == key(manifest)
 }
 
 /// The hash that changes with a static pod's manifest.

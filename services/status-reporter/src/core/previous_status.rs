@@ -58,7 +58,7 @@ pub(super) fn foreign_fields(status: &PodStatus) -> (Option<&str>, Vec<&PodCondi
     (terminal, conditions.filter(|c| !is_owned(c)).collect())
 }
 
-fn is_owned(condition: &PodCondition) -> bool {
+pub(super) fn is_owned(condition: &PodCondition) -> bool {
     let type_ = condition.type_.as_str();
     OWNED_CONDITIONS.contains(&type_) || type_ == DISRUPTION_TARGET
 }

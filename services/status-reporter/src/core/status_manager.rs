@@ -8,6 +8,7 @@ use k8s_openapi::api::core::v1::PodStatus;
 use super::compute::compute;
 use super::fact_store::FactStore;
 use super::facts::SyncProgress;
+use super::normal_form;
 use super::previous_status;
 use super::published::{PublishedStatus, StatusChange};
 
@@ -34,12 +35,12 @@ impl StatusManager {
     /// The status of a pod at the API server. The pod is reconciled when others than this node
     /// have changed it.
     pub(crate) fn set_api_status(&mut self, uid: &str, status: Option<Arc<PodStatus>>) {
-        let published = self.published.get(uid).map(|published| &published.status);
-        // One copy of a status that was published and has come back.
-        let published = published.filter(|published| Some(*published) == status.as_ref());
-        let status = published.cloned().or(status);
-        let known = self.api_statuses.get(uid).map(Arc::as_ref);
+        let known = self.api_statuses.get(uid);
+        // One copy of a status that was published and has come back, or that is the same as before.
+        let same = self.last(uid).into_iter().chain(known);
+        let status = status.map(|status| normal_form::shared(status, same));
         let foreign = status.as_deref().map(previous_status::foreign_fields);
+        let known = known.map(Arc::as_ref);
         let changed = known.map(previous_status::foreign_fields) != foreign;
         match status {
             Some(status) => self.api_statuses.insert(uid.to_owned(), status),
@@ -75,15 +76,19 @@ impl StatusManager {
         let current = self.published.get(uid);
         let last_manifest = current.map(|published| &published.manifest);
         let previous = |progress: &SyncProgress| self.previous(uid, progress);
-        let Some(published) = compute(&self.facts, uid, last_manifest, previous) else {
+        let Some(mut published) = compute(&self.facts, uid, last_manifest, previous) else {
             return StatusChange::Unchanged;
         };
+        // One copy of a status that stays, or that the API server had first.
+        let last = self.last(uid);
+        let known = last.into_iter().chain(self.api_statuses.get(uid));
+        published.status = normal_form::shared(published.status, known);
         if current == Some(&published) {
             return StatusChange::Unchanged;
         }
-        let changed = self.last(uid) != Some(&published.status);
+        let changed = last != Some(&published.status);
         let was_admitted = current.is_none_or(|current| !current.unadmitted);
-        let before = self.last(uid).filter(|_| was_admitted).cloned();
+        let before = last.filter(|_| was_admitted).cloned();
         self.restored.remove(uid);
         self.published.insert(uid.to_owned(), published.clone());
         StatusChange::Updated {

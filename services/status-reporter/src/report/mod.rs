@@ -65,6 +65,11 @@ impl StatusPatcher {
         self.queue.set_desired(pod, Some(desired), now);
     }
 
+    /// A pod's desired status.
+    pub(crate) fn desired_status(&self, pod: &str) -> Option<&Arc<PodStatus>> {
+        self.queue.desired_status(pod)
+    }
+
     /// Handles the removal of a pod from this node.
     pub(crate) fn remove_desired(&mut self, pod: &str, now: Duration) {
         self.steps.remove(pod);

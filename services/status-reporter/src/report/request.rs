@@ -1,6 +1,5 @@
 //! Requests to the API server, each with a deadline.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::PodStatus;
@@ -9,6 +8,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::time::{Instant, timeout};
 
+use crate::core::normal_form;
 use crate::core::report::desired::ApiAction;
 use crate::core::report::request::{PatchResult, StatusRequest};
 
@@ -65,7 +65,7 @@ pub(crate) async fn send(
         ApiAction::Patch(body) => {
             let response = patch(connection, format!("{path}/status"), body).await?;
             match serde_json::from_str(&response) {
-                Ok(PatchedPod { status }) => PatchResult::Patched(Arc::new(status)),
+                Ok(PatchedPod { status }) => PatchResult::Patched(normal_form::normalized(status)),
                 // Not a pod: the watch will report the status.
                 Err(_) => PatchResult::Rejected,
             }

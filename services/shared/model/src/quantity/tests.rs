@@ -69,23 +69,26 @@ fn rounding_is_away_from_zero() {
 
 #[test]
 fn canonical_forms() {
-    for (text, decimal, binary) in [
-        ("0", "0", "0"),
-        ("1000m", "1", "1"),
-        ("0.5", "500m", "500m"),
-        ("1024", "1024", "1Ki"),
-        ("1Gi", "1073741824", "1Gi"),
-        ("1000000", "1M", "1000000"),
-        ("1.5Mi", "1572864", "1536Ki"),
-        ("512", "512", "512"),
-        ("1000", "1k", "1k"),
+    for (text, decimal, binary, stored) in [
+        ("0", "0", "0", "0"),
+        ("1000m", "1", "1", "1"),
+        ("0.5", "500m", "500m", "500m"),
+        ("1024", "1024", "1Ki", "1Ki"),
+        ("1Gi", "1073741824", "1Gi", "1Gi"),
+        ("1000000", "1M", "1000000", "1M"),
+        ("1025000", "1025k", "1025000", "1025k"),
+        ("97656250", "97656250", "97656250", "97656250"),
+        ("1.5Mi", "1572864", "1536Ki", "1536Ki"),
+        ("512", "512", "512", "512"),
+        ("1000", "1k", "1k", "1k"),
     ] {
         let amount = Amount::parse(text).unwrap();
-        assert_eq!(
-            (amount.to_decimal().as_str(), amount.to_binary().as_str()),
-            (decimal, binary),
-            "{text}"
-        );
+        let forms = [
+            amount.to_decimal(),
+            amount.to_binary(),
+            amount.to_stored_binary(),
+        ];
+        assert_eq!(forms, [decimal, binary, stored], "{text}");
     }
 }
 
@@ -103,5 +106,6 @@ proptest! {
         let amount = Amount(i128::from(nanos) * 7);
         prop_assert_eq!(Amount::parse(&amount.to_decimal()), Ok(amount));
         prop_assert_eq!(Amount::parse(&amount.to_binary()), Ok(amount));
+        prop_assert_eq!(Amount::parse(&amount.to_stored_binary()), Ok(amount));
     }
 }

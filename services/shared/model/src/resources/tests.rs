@@ -230,3 +230,16 @@ fn containers_without_requests_have_the_weight_of_the_pods_limit() {
         assert_eq!(got.cpu_shares, shares);
     }
 }
+
+#[test]
+fn resources_of_the_status_are_as_the_api_server_returns_them() {
+    let resources = json!({ "requests": { "cpu": "0.5", "memory": "100M" },
+        "limits": { "cpu": "1500m", "memory": "0.5Gi" } });
+    let spec = spec(json!({ "containers": [{ "name": "a", "resources": resources }] }));
+    let (reported, allocated) = pod_status_resources(&spec);
+    let reported = serde_json::to_value(&reported).unwrap();
+    let requests = json!({ "cpu": "500m", "memory": "100M" });
+    let limits = json!({ "cpu": "1500m", "memory": "512Mi" });
+    assert_eq!(reported, json!({ "requests": requests, "limits": limits }));
+    assert_eq!(serde_json::to_value(&allocated).unwrap(), requests);
+}

@@ -112,7 +112,7 @@ fn set_actual(
                 return;
             }
             let text = if name == "memory" {
-                actual.to_binary()
+                actual.to_stored_binary()
             } else {
                 actual.to_decimal()
             };

@@ -1,8 +1,9 @@
 //! From notices of the services to events: which are created, which count up an earlier one, and which
 //! are dropped. Rules and figures are those of client-go's `EventCorrelator`.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
+use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -63,11 +64,12 @@ pub(crate) struct PendingEvent {
 }
 
 /// What events to be combined have in common: object, type and reason.
-type AggregateKey = (InvolvedObject, bool, String);
+type AggregateKey = (Arc<InvolvedObject>, bool, String);
 
 #[derive(Clone)]
 struct AggregateRecord {
-    messages: BTreeSet<u128>,
+    /// Hashes of different messages, fewer than [`MAX_EVENTS`].
+    messages: Vec<u128>,
     last: Duration,
 }
 
@@ -78,21 +80,22 @@ struct EmittedEvent {
     count: u32,
 }
 
-/// Combines, counts and limits events. Times are relative to the start of the process.
+/// Combines, counts and limits events. Times are relative to the start of the process. An object is in memory
+/// once for all of its events.
 pub(crate) struct Correlator {
     node: String,
     aggregates: LruCache<AggregateKey, AggregateRecord>,
     emitted: LruCache<(AggregateKey, String, u128), EmittedEvent>,
-    spam_filter: LruCache<(InvolvedObject, bool), TokenBucket<Duration>>,
+    spam_filter: LruCache<(Arc<InvolvedObject>, bool), TokenBucket<Duration>>,
 }
 
 impl Correlator {
     pub(crate) fn new(node: &str) -> Self {
         Self {
             node: node.to_owned(),
-            aggregates: LruCache::new(CACHE_SIZE),
-            emitted: LruCache::new(CACHE_SIZE),
-            spam_filter: LruCache::new(CACHE_SIZE),
+            aggregates: LruCache::sparse(CACHE_SIZE),
+            emitted: LruCache::sparse(CACHE_SIZE),
+            spam_filter: LruCache::sparse(CACHE_SIZE),
         }
     }
 
@@ -102,7 +105,8 @@ impl Correlator {
         notice: &EventNotice,
         now: Duration,
     ) -> Option<PendingEvent> {
-        let aggregate = (notice.object.clone(), notice.warning, notice.reason.clone());
+        let limit_key = self.limit_key(notice);
+        let aggregate = (limit_key.0.clone(), notice.warning, notice.reason.clone());
         let (message, key) = if self.is_aggregated(&aggregate, notice, now) {
             let message = format!("(combined from similar events): {}", notice.message);
             // All of them count up one event.
@@ -123,7 +127,6 @@ impl Correlator {
             },
         };
         self.emitted.put(key, emitted.clone());
-        let limit_key = (notice.object.clone(), notice.warning);
         let limit = self
             .spam_filter
             .get_or_insert_mut(limit_key, || TokenBucket::new(SPAM_RATE, SPAM_BURST, now));
@@ -131,20 +134,33 @@ impl Correlator {
         allowed.then(|| self.pending_event(notice, &message, emitted))
     }
 
+    /// What the rate limit of a notice depends on, with the object of earlier notices.
+    fn limit_key(&mut self, notice: &EventNotice) -> (Arc<InvolvedObject>, bool) {
+        let key = (Arc::new(notice.object.clone()), notice.warning);
+        match self.spam_filter.get_key_value(&key) {
+            Some((known, _)) => known.clone(),
+            None => key,
+        }
+    }
+
     /// Whether a notice is combined with similar ones.
     fn is_aggregated(&mut self, key: &AggregateKey, notice: &EventNotice, now: Duration) -> bool {
         let known = self.aggregates.get(key).cloned();
         let recent = known.filter(|known| now.saturating_sub(known.last) <= AGGREGATE_INTERVAL);
         let mut record = recent.unwrap_or(AggregateRecord {
-            messages: BTreeSet::new(),
+            messages: Vec::new(),
             last: now,
         });
-        record.messages.insert(hash(&notice.message));
+        let message = hash(&notice.message);
+        if !record.messages.contains(&message) {
+            record.messages.push(message);
+        }
         record.last = now;
         let aggregated = record.messages.len() >= MAX_EVENTS;
         if aggregated {
-            record.messages.pop_first();
+            record.messages.remove(0);
         }
+        record.messages.shrink_to_fit();
         self.aggregates.put(key.clone(), record);
         aggregated
     }

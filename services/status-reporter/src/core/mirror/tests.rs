@@ -38,6 +38,29 @@ fn due(mirrors: &mut MirrorPodManager, ms: u64) -> Vec<MirrorRequest> {
 }
 
 #[test]
+fn a_status_that_came_from_this_node_is_in_memory_once() {
+    let mut mirrors = MirrorPodManager::default();
+    let own = Arc::new(PodStatus::default());
+    let other = Arc::new(PodStatus {
+        message: Some("other".into()),
+        ..PodStatus::default()
+    });
+    mirrors.set_static_pod("u", Some((manifest("p", "h"), true)));
+    for (status, is_shared) in [(&own, true), (&other, false)] {
+        let mirror = MirrorPod {
+            status: Some(Arc::new(PodStatus::clone(status))),
+            ..mirror("p", "h", false)
+        };
+        mirrors.set_mirror("m", Some(mirror));
+        mirrors.share_statuses(|uid| (uid == "u").then_some(&own));
+        let (_, found) = mirrors.api_statuses().next().unwrap();
+        let found = found.unwrap().status;
+        assert_eq!(Arc::ptr_eq(&found, &own), is_shared);
+        assert_eq!(found, *status);
+    }
+}
+
+#[test]
 fn mirror_pods_follow_static_pods() {
     let desired = |hash: &str| Some((manifest("p", hash), true));
     let terminating = |hash: &str| Some((manifest("p", hash), false));

@@ -2,8 +2,10 @@
 //! pod at a time; changes in the meantime go into the next one.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::Duration;
 
+use k8s_openapi::api::core::v1::PodStatus;
 use polylet_schedule::TokenBucket;
 
 use super::desired::{ApiStatus, DesiredStatus};
@@ -16,7 +18,8 @@ const MAX_IN_FLIGHT: usize = 8;
 /// Status requests of all pods. Times are relative to the start of the process.
 #[derive(Default)]
 pub(crate) struct PatchQueue {
-    pods: BTreeMap<String, PodEntry>,
+    /// Boxed, as a map has room for twice as many values.
+    pods: BTreeMap<String, Box<PodEntry>>,
     /// Pods with a pending request and none in flight.
     waiting: BTreeSet<String>,
     in_flight: usize,
@@ -36,6 +39,12 @@ impl PatchQueue {
             self.update(pod, now);
         }
         self.remove_if_unused(pod);
+    }
+
+    /// A pod's desired status.
+    pub(crate) fn desired_status(&self, pod: &str) -> Option<&Arc<PodStatus>> {
+        let desired = self.pods.get(pod)?.desired.as_ref();
+        desired.map(|desired| &desired.status)
     }
 
     /// Sets a pod's status at the API server as the watch reports it.

@@ -10,6 +10,7 @@ use serde_json::json;
 use super::*;
 use crate::core::facts::{DesiredManifest, FactStream, ManifestSource, RuntimePodState};
 
+mod api_form;
 mod devices;
 mod lifecycle;
 mod orders;
