@@ -13,8 +13,9 @@ use polylet_wire::common::v1::PodRef;
 use polylet_wire::pleg::v1::{RefreshPodRequest, RefreshPodResponse};
 use tokio::sync::oneshot;
 
+use crate::device_plugin::{PluginCall, PluginResponse};
 use crate::node::images::{self, Gc};
-use crate::node::{coordinator, pleg, prober, volumes};
+use crate::node::{coordinator, devices, pleg, prober, volumes};
 use crate::world::{ServiceId, World};
 
 /// A call of an incarnation of a service.
@@ -43,6 +44,26 @@ pub enum Work {
         started: bool,
         /// The outcome, before the coordinator has received it.
         outcome: Option<StepOutcome>,
+    },
+    /// A step of the coordinator that waits for device-manager.
+    Devices {
+        /// The step with its context.
+        context: Box<StepContext>,
+        /// Cancels the step.
+        cancel: Option<CancellationToken>,
+        /// The pending response, unless device-manager did not run.
+        answer: Option<oneshot::Receiver<StepOutcome>>,
+    },
+    /// device-manager calls the plugin for a pod.
+    Plugin {
+        /// The pod's uid.
+        uid: String,
+        /// The process of the plugin.
+        instance: Option<u32>,
+        /// The call.
+        call: PluginCall,
+        /// The response, in flight.
+        answer: Option<PluginResponse>,
     },
     /// The coordinator refreshes a pod until pleg responds; as part of a step, once.
     Refresh {
@@ -164,6 +185,11 @@ impl World {
                 started,
                 outcome,
             } => crate::steps::advance(self, incarnation, alive, context, cancel, started, outcome),
+            Work::Devices {
+                context,
+                cancel,
+                answer,
+            } => crate::steps::devices::advance(self, alive, context, cancel, answer),
             Work::Volume { step, started } => (self.volume_step(alive, step, started), true),
             _ if !alive => (None, true),
             Work::Refresh {
@@ -221,6 +247,12 @@ impl World {
                 prober::act(self);
                 (None, true)
             }
+            Work::Plugin {
+                uid,
+                instance,
+                call,
+                answer,
+            } => devices::advance_call(self, uid, instance, call, answer),
             Work::Images(at) => (images::advance(self, at), true),
             Work::CheckHealth => {
                 let (answer, now) = (pleg::health_check(self.runtime.up), self.now);
@@ -325,7 +357,8 @@ impl World {
         let volumes = self.volumes.as_ref().and_then(volumes::Volumes::due);
         let prober = self.prober.as_ref().and_then(|p| p.manager.next_due());
         let eviction = self.eviction.as_ref().map(|e| e.next_sync);
-        let services = [coordinator, pleg, prober, volumes, eviction];
+        let devices = self.devices.as_ref().and_then(|d| d.settles_at);
+        let services = [coordinator, pleg, prober, volumes, eviction, devices];
         services
             .into_iter()
             .flatten()

@@ -5,7 +5,8 @@ use polylet_model::status::ContainerPhase;
 use polylet_pleg::core::RuntimeEventKind;
 use polylet_wire::podconfig::v1::PodSource;
 
-use crate::node::{config, coordinator, eviction, images, pleg, prober, status};
+use crate::device_plugin;
+use crate::node::{config, coordinator, devices, eviction, images, pleg, prober, status};
 use crate::pods;
 use crate::run::{fire_timers, start_stopped};
 use crate::world::{ServiceId, World};
@@ -14,6 +15,7 @@ use crate::world::{ServiceId, World};
 pub fn step(world: &mut World) {
     let millis = world.rng.between(0, 5);
     world.advance_clock(millis);
+    device_plugin::restart_in_time(world);
     if world.rng.below(1000) < world.fault_profile.kills {
         kill(world);
     }
@@ -52,7 +54,11 @@ pub fn step(world: &mut World) {
 
 /// A service receives from one of its streams.
 fn receive_from_stream(world: &mut World) -> bool {
-    match world.rng.below(6) {
+    match world.rng.below(7) {
+        6 => {
+            let which = world.rng.below(devices::LINKS);
+            devices::listen(world, which)
+        }
         4 => {
             let which = world.rng.below(images::LINKS);
             images::listen(world, which)
@@ -98,7 +104,10 @@ fn change_manifests(world: &mut World) {
                 return;
             }
             let now = world.now;
-            if let Some(desired) = pods::random(source, &name, &uid, now, &mut world.rng) {
+            let with_devices = world.rng.percent(world.sources.device_pods);
+            let rng = &mut world.rng;
+            let random = pods::random(source, &name, &uid, with_devices, now, rng);
+            if let Some(desired) = random {
                 world.record(|| {
                     format!(
                         "{source:?} creates {uid} ({name}): {}",
@@ -268,7 +277,8 @@ fn kill(world: &mut World) {
 
 fn rare_faults(world: &mut World) {
     let now = world.now;
-    match world.rng.below(9) {
+    match world.rng.below(12) {
+        9..=11 => device_plugin::disturb(world),
         6 => {
             let shortages = [
                 None,

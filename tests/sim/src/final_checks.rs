@@ -7,7 +7,7 @@ use polylet_wire::podconfig::v1::PodSource;
 use polylet_wire::sync::v1::SyncPhase;
 use polylet_wire::time::from_wire_opt;
 
-use crate::invariants::Invariant;
+use crate::invariants::{self, Invariant};
 use crate::pods::SimulatedPod;
 use crate::world::World;
 
@@ -208,5 +208,5 @@ fn problem(world: &World, desired: &SimulatedPod) -> Option<String> {
             return Some(format!("sidecar {} does not run", init.name));
         }
     }
-    None
+    invariants::devices::missing(world, desired)
 }

@@ -15,4 +15,6 @@ pub enum Mutation {
     ImageUseIgnored,
     /// Volumes are released when the stop of containers starts instead of after it.
     VolumesReleasedEarly,
+    /// Requests for devices name no other active pods, so that those of running pods are given away.
+    ActivePodsForgotten,
 }

@@ -5,6 +5,7 @@ use polylet_wire::common::v1::PodRef;
 use polylet_wire::podconfig::v1::{Pod, PodSource};
 use serde_json::{Value, json};
 
+use crate::device_plugin;
 use crate::node::config::{self, NODE};
 use crate::rng::Rng;
 use crate::world::World;
@@ -96,11 +97,28 @@ fn probe(rng: &mut Rng) -> Value {
         "successThreshold": 1, "failureThreshold": rng.between(1, 3)})
 }
 
+/// Has the pod request devices, in at least one container of any kind.
+fn request_devices(spec: &mut Value, rng: &mut Rng) {
+    let at = rng.below(spec["containers"].as_array().map_or(0, Vec::len));
+    for list in ["initContainers", "containers"] {
+        let containers = spec[list].as_array_mut().into_iter().flatten();
+        for (n, one) in containers.enumerate() {
+            if rng.percent(50) || (list == "containers" && n == at) {
+                let count = rng.between(1, 2).to_string();
+                for kind in ["limits", "requests"] {
+                    one["resources"][kind][device_plugin::RESOURCE] = json!(count);
+                }
+            }
+        }
+    }
+}
+
 /// A random pod with this name and uid.
 pub fn random(
     source: PodSource,
     name: &str,
     uid: &str,
+    with_devices: bool,
     now: jiff::Timestamp,
     rng: &mut Rng,
 ) -> Option<SimulatedPod> {
@@ -152,6 +170,9 @@ pub fn random(
             spec["containers"][0]["volumeMounts"] = json!([{"name": "data", "mountPath": "/data"},
                 {"name": "host", "mountPath": "/srv"}]);
         }
+    }
+    if with_devices {
+        request_devices(&mut spec, rng);
     }
     if rng.percent(10) {
         spec["activeDeadlineSeconds"] = json!(rng.between(2, 40));

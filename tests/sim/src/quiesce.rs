@@ -4,7 +4,7 @@ use polylet_model::status::ContainerPhase;
 use polylet_pleg::core::RuntimeEventKind;
 
 use crate::invariants::Invariant;
-use crate::node::{config, coordinator, eviction, images, prober, status};
+use crate::node::{config, coordinator, devices, eviction, images, prober, status};
 use crate::pods;
 use crate::run::{fire_timers, start_stopped};
 use crate::world::{ServiceId, World};
@@ -18,6 +18,7 @@ pub fn settle(world: &mut World) {
     world.quiescing = true;
     world.runtime.up = true;
     world.short = None;
+    world.plugin.repair();
     pods::repair_manifests(world);
     for container in world.runtime.containers.values_mut() {
         container.healthy = true;
@@ -46,6 +47,9 @@ pub fn settle(world: &mut World) {
         }
         for which in 0..eviction::LINKS {
             any |= eviction::listen(world, which);
+        }
+        for which in 0..devices::LINKS {
+            any |= devices::listen(world, which);
         }
         let mut at = 0;
         let mut coordinator_moved = false;

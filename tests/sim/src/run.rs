@@ -3,7 +3,7 @@
 use crate::final_checks;
 use crate::invariants::{Invariant, Violation};
 use crate::mutations::Mutation;
-use crate::node::{coordinator, eviction, pleg, prober, status, volumes};
+use crate::node::{coordinator, devices, eviction, pleg, prober, status, volumes};
 use crate::world::{ServiceId, World};
 use crate::{chaos, quiesce};
 
@@ -28,6 +28,8 @@ pub fn seed(seed: u64, mutation: Option<Mutation>, log: bool) -> Report {
     // Fault rates differ by seed: with constant kills, services never get far.
     world.fault_profile.kills = [2, 8, 25][world.rng.below(3)];
     world.fault_profile.rare_faults = [2, 8, 25][world.rng.below(3)];
+    // With few pods that request devices there are enough for all of them, with many there are not.
+    world.sources.device_pods = [0, 10, 50][world.rng.below(3)];
     for _ in 0..steps {
         chaos::step(&mut world);
         if world.violation.is_some() {
@@ -74,6 +76,10 @@ pub fn fire_timers(world: &mut World) -> bool {
     any |= status::save(world);
     if due(world.eviction.as_ref().map(|e| e.next_sync)) {
         eviction::synchronize(world);
+        any = true;
+    }
+    if due(world.devices.as_ref().and_then(|d| d.settles_at)) {
+        devices::settle(world);
         any = true;
     }
     if due(world.volumes.as_ref().and_then(volumes::Volumes::due)) {

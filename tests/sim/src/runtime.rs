@@ -53,6 +53,8 @@ pub struct SimContainer {
     pub annotations: BTreeMap<String, String>,
     /// The id of the image.
     pub image_id: String,
+    /// Ids of its devices.
+    pub devices: BTreeSet<String>,
     /// Whether it mounts volumes.
     pub mounts: bool,
     /// The result of its probes.

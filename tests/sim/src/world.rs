@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::PodStatus;
+use polylet_device_manager::core::allocations::DeviceAllocations;
 use polylet_image_gc::core::records::ImageRecords;
 use polylet_pod_config::core::state::PersistedSource as Accepted;
 use polylet_sync_coordinator::core::checkpoint::PodCheckpoint;
@@ -19,10 +20,11 @@ use polylet_wire::volume::v1::PodVolumes;
 use tokio::sync::watch;
 
 use crate::calls::Call;
+use crate::device_plugin::DevicePlugin;
 use crate::invariants::{Invariant, Violation};
 use crate::link::Served;
 use crate::mutations::Mutation;
-use crate::node::{config, coordinator, eviction, images, pleg, prober, status, volumes};
+use crate::node::{config, coordinator, devices, eviction, images, pleg, prober, status, volumes};
 use crate::pods::SimulatedPod;
 use crate::rng::Rng;
 use crate::runtime::Runtime;
@@ -46,11 +48,13 @@ pub enum ServiceId {
     Images,
     /// The model of eviction.
     Eviction,
+    /// The model of device-manager.
+    Devices,
 }
 
 impl ServiceId {
     /// All services.
-    pub const ALL: [ServiceId; 8] = [
+    pub const ALL: [ServiceId; 9] = [
         ServiceId::Config,
         ServiceId::Pleg,
         ServiceId::Prober,
@@ -59,6 +63,7 @@ impl ServiceId {
         ServiceId::Status,
         ServiceId::Images,
         ServiceId::Eviction,
+        ServiceId::Devices,
     ];
 }
 
@@ -81,6 +86,8 @@ pub struct SimulatedSources {
     pub evicted: BTreeSet<String>,
     /// The pods of the API server that pod-config listed last.
     pub listed: BTreeMap<String, Pod>,
+    /// The share of new pods that request devices, in percent.
+    pub device_pods: usize,
 }
 
 /// The directory of a pod.
@@ -121,6 +128,8 @@ pub struct Disk {
     pub ages: ImageRecords,
     /// The stored evictions.
     pub evictions: eviction::StoredEvictions,
+    /// The devices of containers, as device-manager's checkpoint has them.
+    pub devices: DeviceAllocations,
 }
 
 /// The stores of running services.
@@ -193,6 +202,10 @@ pub struct World {
     pub images: Option<images::ImageGcInstance>,
     /// eviction, while it runs.
     pub eviction: Option<eviction::Eviction>,
+    /// device-manager, while it runs.
+    pub devices: Option<devices::DeviceManagerInstance>,
+    /// The device plugin.
+    pub plugin: DevicePlugin,
     /// The signal with a shortage.
     pub short: Option<polylet_eviction::Signal>,
     /// The history for the invariants.
@@ -212,9 +225,9 @@ pub struct World {
 impl World {
     /// The initial state, with all services started.
     pub fn new(seed: u64, mutation: Option<Mutation>, log: bool) -> Self {
+        let mut rng = Rng::new(seed);
         let mut world = World {
             fault_profile: FaultProfile::default(),
-            rng: Rng::new(seed),
             now: Timestamp::from_second(1_800_000_000).unwrap_or(Timestamp::UNIX_EPOCH),
             quiescing: false,
             sources: SimulatedSources::default(),
@@ -232,6 +245,8 @@ impl World {
             coordinator: None,
             images: None,
             eviction: None,
+            devices: None,
+            plugin: DevicePlugin::new(&mut rng),
             short: None,
             memory: crate::invariants::Memory::default(),
             violation: None,
@@ -239,6 +254,7 @@ impl World {
             pod_count: 0,
             log: log.then(Vec::new),
             digest: 0,
+            rng,
         };
         world.runtime.up = true;
         for service in ServiceId::ALL {
@@ -290,6 +306,7 @@ impl World {
             ServiceId::Coordinator => self.coordinator.as_ref().map(|c| c.incarnation),
             ServiceId::Images => self.images.as_ref().map(|i| i.incarnation),
             ServiceId::Eviction => self.eviction.as_ref().map(|e| e.incarnation),
+            ServiceId::Devices => self.devices.as_ref().map(|d| d.incarnation),
         }
     }
 
@@ -307,6 +324,7 @@ impl World {
             ServiceId::Coordinator => coordinator::start(self, incarnation),
             ServiceId::Images => images::start(self, incarnation),
             ServiceId::Eviction => eviction::start(self, incarnation),
+            ServiceId::Devices => devices::start(self, incarnation),
         }
     }
 
@@ -346,6 +364,7 @@ impl World {
                 self.eviction = None;
                 self.stores.pressure = None;
             }
+            ServiceId::Devices => self.devices = None,
         }
     }
 

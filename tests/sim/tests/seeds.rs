@@ -145,6 +145,14 @@ fn ignored_image_use_is_found() {
     );
 }
 
+#[test]
+fn forgotten_active_pods_are_found() {
+    assert_found(
+        Mutation::ActivePodsForgotten,
+        &[Invariant::DevicesAreExclusive],
+    );
+}
+
 /// Containers published as ready stay ready until a probe has a result, as after a change of the agent.
 #[test]
 fn lost_probe_results_are_harmless() {

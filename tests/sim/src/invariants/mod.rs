@@ -1,5 +1,6 @@
 //! Invariants that hold after each step, with any service killed and any message lost.
 
+pub mod devices;
 /// What is unmounted, stopped and removed.
 pub mod removal;
 pub mod status;
@@ -33,6 +34,9 @@ pub enum Invariant {
     OnlyDesiredPodsAreCreated,
     /// Containers are created after their volumes are mounted.
     VolumesBeforeContainers,
+    /// Containers have as many devices as they request, which no other running container has, and
+    /// those of a pod keep them.
+    DevicesAreExclusive,
     /// Volumes, cgroups, files and sandboxes of running containers are not removed.
     ResourcesInUseAreRetained,
     /// Nothing is removed as an orphan before all sources and the runtime have synced.
@@ -70,6 +74,8 @@ pub struct Memory {
     started: BTreeSet<(String, String, u32)>,
     /// Started containers, by sandbox and name.
     started_names: BTreeSet<(String, String)>,
+    /// Devices of started containers, by pod uid and name.
+    devices: BTreeMap<(String, String), BTreeSet<String>>,
     /// The last manifest of each pod.
     pub manifests: BTreeMap<String, Manifest>,
     /// Pods with a persisted termination.
@@ -264,6 +270,7 @@ pub fn check_container_start(world: &mut World, id: &str) {
             format!("{container} while {other} runs"),
         );
     }
+    devices::check_start(world, &me);
     let key = (uid.to_owned(), me.name.clone(), me.attempt);
     // A pod that returned during its termination may start again.
     let may_repeat = world.sources.withdrawn.contains(uid);
@@ -314,6 +321,7 @@ fn out_of_order(world: &World, name: &str, sandbox: &str, uid: &str) -> Option<S
 /// Forgets a pod together with the coordinator: it may start again.
 pub fn forget_pod(world: &mut World, uid: &str) {
     world.memory.started.retain(|(of, _, _)| of != uid);
+    world.memory.devices.retain(|(of, _), _| of != uid);
     world.memory.ended.remove(uid);
     world.disk.failed.remove(uid);
 }

@@ -33,6 +33,7 @@ use crate::calls::Work;
 use crate::invariants;
 use crate::link::Link;
 use crate::mutations::Mutation;
+use crate::steps;
 use crate::world::{ServiceId, World};
 
 enum Effect {
@@ -318,11 +319,8 @@ pub fn handle_inputs(world: &mut World, inputs: Vec<Input>) {
             Effect::Step(context, cancel) => {
                 invariants::check_step(world, &context);
                 world.record(|| format!("coordinator: {} {:?}", context.pod.uid, context.step));
-                world.call(
-                    ServiceId::Coordinator,
-                    incarnation,
-                    Work::step(*context, cancel),
-                );
+                let work = steps::begin(world, *context, cancel);
+                world.call(ServiceId::Coordinator, incarnation, work);
             }
             Effect::Refresh(request, acts) => world.call(
                 ServiceId::Coordinator,

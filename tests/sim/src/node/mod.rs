@@ -2,6 +2,7 @@
 
 pub mod config;
 pub mod coordinator;
+pub mod devices;
 pub mod eviction;
 pub mod images;
 pub mod pleg;

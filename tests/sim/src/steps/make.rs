@@ -157,6 +157,7 @@ pub(super) fn create(world: &mut World, context: &StepContext) -> StepOutcome {
     ]);
     let mounts = spec.volume_mounts.as_ref().is_some_and(|m| !m.is_empty());
     invariants::check_container_creation(world, context, mounts);
+    let devices = invariants::devices::check_creation(world, context, container);
     let made = world.runtime.create(SimContainer {
         id: String::new(),
         pod: context.pod.clone(),
@@ -169,6 +170,7 @@ pub(super) fn create(world: &mut World, context: &StepContext) -> StepOutcome {
         message: String::new(),
         annotations,
         image_id: image_ref.clone(),
+        devices,
         mounts,
         healthy: true,
         was_unhealthy: false,

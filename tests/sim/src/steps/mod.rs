@@ -1,12 +1,12 @@
 //! The effects of the coordinator's steps, in the order of the real ones.
 
+pub mod devices;
 mod make;
 
 use polylet_kit::CancellationToken;
 use polylet_model::constants::reason;
 use polylet_model::status::ContainerPhase;
 use polylet_pleg::core::RuntimeEventKind;
-use polylet_sync_coordinator::core::devices::{DeviceAdmission, PreparedDevices};
 use polylet_sync_coordinator::core::step::Step;
 use polylet_sync_coordinator::core::step::{StepFailure, StepOutcome};
 use polylet_sync_coordinator::core::volume_state::ObservedVolume;
@@ -23,6 +23,16 @@ use crate::runtime::SimContainer;
 use crate::world::World;
 
 type Next = (Option<Work>, bool);
+
+/// Starts a call for a step of the coordinator.
+pub fn begin(world: &mut World, context: StepContext, cancel: Option<CancellationToken>) -> Work {
+    match context.step {
+        Step::AllocateDevices | Step::PrepareDevices { .. } => {
+            devices::begin(world, context, cancel)
+        }
+        _ => Work::step(context, cancel),
+    }
+}
 
 /// Advances a step of the coordinator.
 pub fn advance(
@@ -146,13 +156,7 @@ fn flaky(world: &mut World, percent: usize) -> bool {
 fn start_step(world: &mut World, incarnation: u32, context: &StepContext) -> Option<StepOutcome> {
     let uid = context.pod.uid.clone();
     let now = world.now;
-    let is_for_other_service = matches!(
-        context.step,
-        Step::ApplyVolumes
-            | Step::ReleaseVolumes
-            | Step::AllocateDevices
-            | Step::PrepareDevices { .. }
-    );
+    let is_for_other_service = matches!(context.step, Step::ApplyVolumes | Step::ReleaseVolumes);
     if !is_local(&context.step) && !is_for_other_service && (!world.runtime.up || flaky(world, 3)) {
         return unknown("the runtime is unavailable");
     }
@@ -276,11 +280,6 @@ fn continue_step(
             return make::sandbox(world, incarnation, alive, context, *attempt);
         }
         Step::PullImage { container } => make::pull(world, context, container),
-        // No device plugin has registered a resource.
-        Step::AllocateDevices => {
-            StepOutcome::DevicesAllocated(DeviceAdmission::Allocated(Default::default()))
-        }
-        Step::PrepareDevices { .. } => StepOutcome::DevicesPrepared(PreparedDevices::default()),
         Step::CreateContainer { .. } => make::create(world, context),
         Step::StartContainer { id, .. } => {
             if !alive && world.rng.percent(30) {
