@@ -1,6 +1,6 @@
 // This file is @generated from proto/baseline.txt.
 /// Level of `polylet.device.v1`.
-pub const DEVICE: u32 = 16;
+pub const DEVICE: u32 = 18;
 /// Level of `polylet.eviction.v1`.
 pub const EVICTION: u32 = 3;
 /// Level of `polylet.imagegc.v1`.

@@ -137,6 +137,10 @@ pub struct AllocateDevicesRequest {
     pub pods_synced: bool,
     #[prost(message, optional, tag = "5")]
     pub cause: ::core::option::Option<super::super::common::v1::Cause>,
+    /// When the active pods were listed, in nanoseconds of CLOCK_BOOTTIME. Requests may overtake each
+    /// other: devices that were requested later stay allocated though their pod is not listed.
+    #[prost(uint64, tag = "6")]
+    pub active_as_of: u64,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct AllocateDevicesResponse {

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::time::Duration;
 
 use jiff::Timestamp;
 use polylet_kit::state_file::StateFile;
@@ -53,7 +54,7 @@ pub fn state_files(dir: &Path) -> bool {
     let sockets = file.restore("fuzzing").ok().flatten().unwrap_or_default();
     let has_plugins = !sockets.is_empty();
     let checkpoint = DeviceCheckpointFile::new(dir).restore();
-    let state = DeviceState::restore(&checkpoint, sockets, Timestamp::UNIX_EPOCH);
+    let state = DeviceState::restore(&checkpoint, sockets, Timestamp::UNIX_EPOCH, Duration::ZERO);
     publish(&state.inventory, &state.allocations);
     has_plugins
 }

@@ -70,7 +70,12 @@ impl EventLoop {
         let restored = sockets.restore("device plugins have to register again")?;
         let checkpoint = DeviceCheckpointFile::new(&config.directory);
         let restored = restored.unwrap_or_default();
-        let state = DeviceState::restore(&checkpoint.restore(), restored, Timestamp::now());
+        let state = DeviceState::restore(
+            &checkpoint.restore(),
+            restored,
+            Timestamp::now(),
+            clock::since_boot(),
+        );
         Ok(EventLoop {
             ctx,
             config,

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::path::PathBuf;
+use std::time::Duration;
 
 use jiff::Timestamp;
 use polylet_kit::CancellationToken;
@@ -73,6 +74,7 @@ impl DeviceState {
         checkpoint: &DeviceCheckpoint,
         sockets: PluginSockets,
         now: Timestamp,
+        since_boot: Duration,
     ) -> Self {
         let mut inventory = DeviceInventory::default();
         let registered = checkpoint.registered_devices.iter().flatten();
@@ -80,9 +82,14 @@ impl DeviceState {
         for resource in registered.into_iter().chain(sockets.keys()) {
             inventory.restore(resource, sockets.contains_key(resource), now);
         }
+        let mut allocations = checkpoint::allocations_of(checkpoint);
+        let pods: Vec<String> = allocations.pods().map(str::to_owned).collect();
+        for uid in pods {
+            allocations.on_request(&uid, since_boot);
+        }
         DeviceState {
             inventory,
-            allocations: checkpoint::allocations_of(checkpoint),
+            allocations,
             unsettled: sockets.keys().cloned().collect(),
             sockets,
             ..DeviceState::default()

@@ -1,6 +1,7 @@
 //! Which containers have which devices.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use crate::core::run_options::ContainerRunOptions;
 
@@ -43,6 +44,8 @@ pub struct DeviceAllocations {
     /// By pod UID and container name.
     pods: BTreeMap<String, BTreeMap<String, ContainerAllocation>>,
     reserved: BTreeMap<AllocationKey, BTreeSet<String>>,
+    /// When devices were last requested for each pod, since the machine's boot.
+    requested: BTreeMap<String, Duration>,
 }
 
 impl DeviceAllocations {
@@ -64,14 +67,29 @@ impl DeviceAllocations {
         self.reserved.remove(key);
     }
 
-    /// Forgets the devices of pods that are not active. Returns the forgotten pods.
-    pub fn retain_pods(&mut self, active: &BTreeSet<&str>) -> Vec<String> {
-        let uids = self.pods.keys();
-        let inactive = uids.filter(|uid| !active.contains(uid.as_str()));
+    /// Records that devices are requested for a pod at this time since the machine's boot.
+    pub fn on_request(&mut self, uid: &str, at: Duration) {
+        self.requested.insert(uid.to_owned(), at);
+    }
+
+    /// Forgets the devices of pods that were not active at a time since the machine's boot. Those that were requested
+    /// later stay: a request may be overtaken by one for a younger pod, which it does not list. Returns the forgotten
+    /// pods.
+    pub fn retain_pods(&mut self, active: &BTreeSet<&str>, as_of: Duration) -> Vec<String> {
+        let requested = &mut self.requested;
+        let ended = |uid: &str| {
+            !active.contains(uid)
+                && requested
+                    .get(uid)
+                    .is_none_or(|requested| *requested < as_of)
+        };
+        let inactive = self.pods.keys().filter(|uid| ended(uid));
         let inactive: Vec<String> = inactive.cloned().collect();
         for uid in &inactive {
             self.pods.remove(uid);
         }
+        let pods = &self.pods;
+        requested.retain(|uid, requested| *requested >= as_of || pods.contains_key(uid));
         inactive
     }
 

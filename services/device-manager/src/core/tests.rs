@@ -1,6 +1,7 @@
 //! Tables of the decisions.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 
@@ -185,9 +186,28 @@ fn containers_get_devices_that_no_other_has() {
         "requested number of devices unavailable for example.com/gpu. Requested: 2, Available: 1"
     );
     // The pod has ended.
-    assert_eq!(allocations.retain_pods(&["q"].into()), ["p"]);
+    assert_eq!(
+        allocations.retain_pods(&["q"].into(), Duration::ZERO),
+        ["p"]
+    );
     let steps = allocate("q", vec![container("1", 2)], &inventory, &mut allocations);
     assert_eq!(steps.unwrap(), ["1: a,b"]);
+}
+
+#[test]
+fn a_request_that_was_overtaken_takes_nothing_from_a_younger_pod() {
+    let mut allocations = DeviceAllocations::default();
+    let at = Duration::from_secs;
+    // The request for `older` was made at 1, before there was `younger`, and arrives after that one's.
+    allocations.on_request("younger", at(2));
+    give(&mut allocations, "younger", "c", &["a"]);
+    allocations.on_request("older", at(3));
+    assert!(allocations.retain_pods(&["older"].into(), at(1)).is_empty());
+    // Later ones know that it has ended.
+    assert_eq!(
+        allocations.retain_pods(&["older"].into(), at(4)),
+        ["younger"]
+    );
 }
 
 #[test]

@@ -1,8 +1,9 @@
 //! What is done for pods: one matter of a pod after the other, and different pods at once.
 
 use std::collections::{BTreeSet, VecDeque};
+use std::time::Duration;
 
-use polylet_kit::{cause, report};
+use polylet_kit::{cause, clock, report};
 use polylet_wire::device::v1::{
     AllocateDevicesRequest, AllocateDevicesResponse, PrepareContainerRequest,
     PrepareContainerResponse,
@@ -79,15 +80,19 @@ impl EventLoop {
 
     /// Forgets the devices of pods that have ended, once all pods are known.
     fn free_inactive(&mut self, request: &AllocateDevicesRequest) {
+        let own = request.r#ref.as_ref().map(|pod| pod.uid.as_str());
+        if let Some(uid) = own {
+            self.state.allocations.on_request(uid, clock::since_boot());
+        }
         if !request.pods_synced {
             return;
         }
         let active = request.active_pod_uids.iter().map(String::as_str);
-        let own = request.r#ref.as_ref().map(|pod| pod.uid.as_str());
         // One for which a plugin is being asked was active a moment ago.
         let busy = self.state.jobs.keys().map(String::as_str);
         let active: BTreeSet<&str> = active.chain(own).chain(busy).collect();
-        for uid in self.state.allocations.retain_pods(&active) {
+        let as_of = Duration::from_nanos(request.active_as_of);
+        for uid in self.state.allocations.retain_pods(&active, as_of) {
             tracing::debug!(pod = uid, "freed the devices of a pod that has ended");
             self.publish_pod(&uid);
         }

@@ -29,6 +29,14 @@ use tokio::sync::watch;
 /// Interval of clock readings where the kernel does not report steps.
 const POLL: Duration = Duration::from_secs(60);
 
+/// The time since the machine has booted, suspends included: the same in all processes, and never set.
+pub fn since_boot() -> Duration {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
+    let seconds = u64::try_from(now.tv_sec).unwrap_or_default();
+    let nanoseconds = u32::try_from(now.tv_nsec).unwrap_or_default();
+    Duration::new(seconds, nanoseconds)
+}
+
 /// Waits until the wall clock shows `due` or later. Returns without delay when the clock is set
 /// forward past it, and waits on when the clock is set back.
 ///

@@ -25,6 +25,7 @@ pub(crate) fn device_request(pod: &PodRef, request: &PodDeviceRequest) -> Alloca
         active_pod_uids: request.active_pod_uids.clone(),
         pods_synced: request.pods_synced,
         cause: Some(polylet_kit::cause::from_current_span()),
+        active_as_of: u64::try_from(request.active_as_of.as_nanos()).unwrap_or(u64::MAX),
     }
 }
 
@@ -74,6 +75,8 @@ pub(crate) fn prepared_devices(
 mod tests {
     use polylet_wire::device::v1::{DeviceMount, DeviceNode};
 
+    use std::time::Duration;
+
     use super::*;
 
     #[test]
@@ -105,6 +108,7 @@ mod tests {
             ..PodRef::default()
         };
         let request = PodDeviceRequest {
+            active_as_of: Duration::from_nanos(7),
             containers: vec![ContainerDeviceLimits {
                 container: "a".to_owned(),
                 limits: [("example.com/device".to_owned(), 2)].into(),
@@ -125,6 +129,7 @@ mod tests {
         assert_eq!(wire.containers, [container]);
         assert_eq!(wire.active_pod_uids, ["u1", "u2"]);
         assert!(wire.pods_synced && wire.cause.is_some());
+        assert_eq!(wire.active_as_of, 7);
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! Devices of device plugins: what a pod requests, and what device-manager answers.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Container;
 use polylet_model::extended_resource::is_extended;
@@ -24,6 +25,8 @@ pub fn device_limits(kind: ContainerKind, container: &Container) -> BTreeMap<Str
 /// The devices that a pod requests, with what device-manager has to know of the node's other pods.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct PodDeviceRequest {
+    /// When the active pods were listed, since the machine's boot.
+    pub active_as_of: Duration,
     /// The containers that request devices, init containers first.
     pub containers: Vec<ContainerDeviceLimits>,
     /// UIDs of all pods that may still use devices.

@@ -1,5 +1,6 @@
 //! What device-manager is asked for a pod's devices, with the node's other pods that have some.
 
+use polylet_kit::clock;
 use polylet_model::ContainerKind;
 
 use super::State;
@@ -13,11 +14,13 @@ use crate::core::step::{Step, StepKey};
 /// The request for a pod's devices; `None` without a spec.
 pub(crate) fn pod_request(state: &State, uid: &str) -> Option<PodDeviceRequest> {
     let pod = &state.workers.get(uid)?.pod;
+    let active_as_of = clock::since_boot();
     let active = state
         .workers
         .iter()
         .filter(|worker| worker.pod.uid == uid || may_use_devices(worker));
     Some(PodDeviceRequest {
+        active_as_of,
         containers: container_limits(pod.spec.as_ref()?, pod.observed.as_deref()),
         active_pod_uids: active.map(|worker| worker.pod.uid.clone()).collect(),
         pods_synced: state.node.state.all_synced,

@@ -1,6 +1,7 @@
 //! device-manager: arbitrary lists and answers of device plugins, and requests of pods.
 
 use std::path::Path;
+use std::time::Duration;
 
 use polylet_device_manager::core::allocations::{AllocatedResource, DeviceAllocations};
 use polylet_device_manager::core::inventory::{DeviceInventory, STOP_GRACE_PERIOD};
@@ -94,9 +95,11 @@ impl FuzzedPlugins {
 
     fn allocate(&mut self, request: &AllocateDevicesRequest) {
         let pod = request.r#ref.clone().unwrap_or_default();
+        self.allocations.on_request(&pod.uid, Duration::ZERO);
         if request.pods_synced {
             let active = request.active_pod_uids.iter().map(String::as_str);
-            self.allocations.retain_pods(&active.collect());
+            let as_of = Duration::from_nanos(request.active_as_of);
+            self.allocations.retain_pods(&active.collect(), as_of);
         }
         let mut allocation = PodDeviceAllocation::new(&pod.uid, fuzzing::containers(request));
         while let Ok(step) = allocation.advance(&self.inventory, &mut self.allocations) {

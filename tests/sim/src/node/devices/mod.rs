@@ -3,6 +3,7 @@
 mod jobs;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 use polylet_device_manager::core::allocations::{AllocationKey, DeviceAllocations};
@@ -73,11 +74,16 @@ pub fn start(world: &mut World, incarnation: u32) {
     let mut inventory = DeviceInventory::default();
     inventory.restore(RESOURCE, true, world.now);
     let settles_at = world.now.checked_add(RESTORE_TIMEOUT).ok();
+    let mut allocations = world.disk.devices.clone();
+    let pods: Vec<String> = allocations.pods().map(str::to_owned).collect();
+    for uid in pods {
+        allocations.on_request(&uid, since_epoch(world.now));
+    }
     world.devices = Some(DeviceManagerInstance {
         incarnation,
         settles_at,
         inventory,
-        allocations: world.disk.devices.clone(),
+        allocations,
         connection: None,
         listed: None,
         requests: VecDeque::new(),
@@ -103,6 +109,7 @@ pub fn send(world: &mut World, context: &StepContext) -> Option<oneshot::Receive
         Step::PrepareDevices { container } => Some(container.clone()),
         _ => None,
     };
+    request.active_as_of = since_epoch(world.now);
     let node = world.devices.as_mut()?;
     node.requests.push_back(DeviceCall {
         uid: context.pod.uid.clone(),
@@ -167,17 +174,39 @@ fn save(world: &mut World) -> Result<(), String> {
     Err("failed to write checkpoint file".to_owned())
 }
 
+/// The simulated time in place of that since the machine's boot.
+fn since_epoch(now: Timestamp) -> Duration {
+    let since = now.duration_since(Timestamp::UNIX_EPOCH);
+    Duration::try_from(since).unwrap_or_default()
+}
+
+/// Receives one of the requests, not always the oldest: they may overtake each other.
 fn receive_request(world: &mut World) -> bool {
-    let Some(node) = &mut world.devices else {
+    let World {
+        devices: Some(node),
+        rng,
+        now,
+        ..
+    } = world
+    else {
         return false;
     };
     if node.settles_at.is_some() {
         return false;
     }
-    let Some(call) = node.requests.pop_front() else {
+    if node.requests.is_empty() {
+        return false;
+    }
+    let next = if rng.percent(50) {
+        0
+    } else {
+        rng.below(node.requests.len())
+    };
+    let Some(call) = node.requests.remove(next) else {
         return false;
     };
     let uid = call.uid.clone();
+    node.allocations.on_request(&uid, since_epoch(*now));
     for freed in free_inactive(node, &call) {
         world.record(|| format!("devices: {freed} loses its devices to {uid}"));
     }
@@ -199,5 +228,6 @@ fn free_inactive(node: &mut DeviceManagerInstance, call: &DeviceCall) -> Vec<Str
     }
     let active = call.request.active_pod_uids.iter().chain([&call.uid]);
     let active = active.chain(node.jobs.keys()).map(String::as_str);
-    node.allocations.retain_pods(&active.collect())
+    let as_of = call.request.active_as_of;
+    node.allocations.retain_pods(&active.collect(), as_of)
 }
