@@ -79,7 +79,7 @@ async fn wait_message(node: &Node, name: &str, message: &str) {
 
 #[tokio::test]
 #[ignore = "needs root, a container runtime and built services: cargo verify"]
-async fn devices_are_allocated_and_kept() {
+async fn devices_are_allocated_and_survive_restarts() {
     let mut steps = Steps::new();
     let mut node = node().await;
     let directory = node.dirs().device_plugins.clone();

@@ -109,7 +109,7 @@ fn finish_steps(
 }
 
 #[test]
-fn records_are_kept_and_the_pod_starts_over_once() {
+fn records_stay_and_the_pod_restarts_once() {
     let (mut coordinator, effects) = synced(RestoredState::default());
     sync_sources(&mut coordinator);
     report_running(&mut coordinator);

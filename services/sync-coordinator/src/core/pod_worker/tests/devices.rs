@@ -33,7 +33,7 @@ fn advance_to_prepare(env: &mut TestEnv) {
 }
 
 #[test]
-fn devices_are_prepared_before_the_start_permit_and_for_each_container_anew() {
+fn devices_are_prepared_before_each_start_permit() {
     let mut env = TestEnv::new(with_device());
     advance_to_prepare(&mut env);
     // A plugin that hangs holds no permit.
