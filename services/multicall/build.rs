@@ -6,4 +6,9 @@ fn main() {
     // heap and stacks are still placed at random. Go programs such as the kubelet are linked like this,
     // too.
     println!("cargo::rustc-link-arg-bins=-no-pie");
+    // `cargo package-deb -- --bolt` moves code after the link, and has to find what refers to it.
+    println!("cargo::rerun-if-env-changed=POLYLET_EMIT_RELOCS");
+    if std::env::var_os("POLYLET_EMIT_RELOCS").is_some() {
+        println!("cargo::rustc-link-arg-bins=-Wl,--emit-relocs");
+    }
 }

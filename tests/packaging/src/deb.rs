@@ -5,6 +5,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use crate::command::{CommandError, run};
 use crate::extras;
 
 /// The version of cargo-deb that the package is described for.
@@ -17,14 +18,8 @@ const PROGRAM: &str = "polylet-multicall";
 #[derive(Debug, thiserror::Error)]
 #[allow(missing_docs)]
 pub enum DebError {
-    #[error("running {command}")]
-    Run { command: String, source: io::Error },
-    #[error("{command} failed ({status}): {output}")]
-    Failed {
-        command: String,
-        status: String,
-        output: String,
-    },
+    #[error(transparent)]
+    Command(#[from] CommandError),
     #[error("writing {}", path.display())]
     Write { path: PathBuf, source: io::Error },
     #[error("copying {}", path.display())]
@@ -64,7 +59,8 @@ pub fn build(program: &Path, output: &Path, fast: bool) -> Result<(), DebError> 
         // Where it looks for built programs.
         .env("CARGO_TARGET_DIR", &package)
         .current_dir(crate::root());
-    run(command)
+    run(command)?;
+    Ok(())
 }
 
 /// The pinned cargo-deb, compiled at its first use. It is no dependency, as its own would change those of
@@ -104,26 +100,4 @@ fn lock(path: &Path) -> Result<File, DebError> {
 fn write_error(path: &Path) -> impl FnOnce(io::Error) -> DebError + use<> {
     let path = path.to_owned();
     |source| DebError::Write { path, source }
-}
-
-fn run(mut command: Command) -> Result<(), DebError> {
-    let program = Path::new(command.get_program()).file_name();
-    let words = program.into_iter().chain(command.get_args().take(1));
-    let words: Vec<_> = words.map(|word| word.to_string_lossy()).collect();
-    let words = words.join(" ");
-    let output = match command.output() {
-        Ok(output) => output,
-        Err(source) => {
-            let command = words;
-            return Err(DebError::Run { command, source });
-        }
-    };
-    if output.status.success() {
-        return Ok(());
-    }
-    Err(DebError::Failed {
-        command: words,
-        status: output.status.to_string(),
-        output: String::from_utf8_lossy(&output.stderr).trim().to_owned(),
-    })
 }

@@ -8,6 +8,7 @@
 //! - [`accounts`]: users, groups and their members.
 //! - [`extras`]: manual pages, completions and links of the Debian package.
 //! - [`deb`]: the Debian package.
+//! - [`bolt`]: the program of the package, with its code in the order in which a node uses it.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -17,6 +18,8 @@ use std::path::{Path, PathBuf};
 use polylet_kit::ServiceDescriptor;
 
 pub mod accounts;
+pub mod bolt;
+pub mod command;
 pub mod deb;
 pub mod extras;
 pub mod facts;
@@ -41,6 +44,14 @@ pub fn files() -> BTreeMap<String, String> {
     files.insert("sysusers.d/polylet.conf".to_owned(), accounts::sysusers());
     files.insert("tmpfiles.d/polylet.conf".to_owned(), accounts::tmpfiles());
     files
+}
+
+/// Where cargo puts what it builds.
+pub fn target_directory() -> PathBuf {
+    match std::env::var_os("CARGO_TARGET_DIR") {
+        Some(directory) => PathBuf::from(directory),
+        None => root().join("target"),
+    }
 }
 
 /// Writes the generated files and removes those that are not generated any more; returns their number.
