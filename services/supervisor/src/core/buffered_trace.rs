@@ -7,6 +7,7 @@ use jiff::Timestamp;
 use polylet_kit::cause::{OUTCOME_ATTRIBUTE, ROOT_ATTRIBUTE, root};
 
 use crate::core::encoded_span::EncodedSpan;
+use crate::core::packed_spans::PackedSpans;
 use crate::core::trace_root::{duration, is_step};
 use polylet_trace::{POD_NAME, POD_NAMESPACE, POD_UID, SpanRecord};
 
@@ -30,6 +31,9 @@ const MIN_TO_COMPARE: usize = 20;
 /// The spans of a trace, and what is known of it without decoding them.
 #[derive(Debug)]
 pub(super) struct BufferedTrace {
+    /// Those with which its end was told.
+    packed: Option<PackedSpans>,
+    /// Those that have come since.
     spans: Vec<EncodedSpan>,
     bytes: usize,
     start: Timestamp,
@@ -60,6 +64,7 @@ impl BufferedTrace {
     /// The trace that begins with a span, which is still to be added.
     pub(super) fn new(record: &SpanRecord, now: Instant) -> BufferedTrace {
         BufferedTrace {
+            packed: None,
             spans: Vec::new(),
             bytes: 0,
             start: record.start,
@@ -105,7 +110,7 @@ impl BufferedTrace {
     }
 
     pub(super) fn len(&self) -> usize {
-        self.spans.len()
+        self.packed.as_ref().map_or(0, PackedSpans::len) + self.spans.len()
     }
 
     /// Memory used, in bytes.
@@ -133,10 +138,14 @@ impl BufferedTrace {
         self.end_reported
     }
 
-    /// Remembers that the end was told.
+    /// Remembers that the end was told, after which few spans come and few are read: they are compressed.
     pub(super) fn mark_end_reported(&mut self) {
         self.end_reported = true;
         self.is_revised = false;
+        let packed = PackedSpans::new(&self.spans());
+        self.bytes = packed.size();
+        self.packed = Some(packed);
+        self.spans = Vec::new();
     }
 
     /// When the trace has ended, if nothing more is heard of it; `None` once that was told and nothing has come since, or
@@ -171,12 +180,16 @@ impl BufferedTrace {
         self.pods.iter().find(is_meant).map(|pod| &*pod.uid)
     }
 
-    pub(super) fn spans(&self) -> impl Iterator<Item = &EncodedSpan> {
-        self.spans.iter()
+    /// All spans, in the order in which they came.
+    pub(super) fn spans(&self) -> Vec<EncodedSpan> {
+        let packed = self.packed.as_ref().map(PackedSpans::unpack);
+        let mut spans = packed.unwrap_or_default();
+        spans.extend_from_slice(&self.spans);
+        spans
     }
 
     pub(super) fn decode(&self) -> Vec<SpanRecord> {
-        self.spans.iter().map(EncodedSpan::decode).collect()
+        self.spans().iter().map(EncodedSpan::decode).collect()
     }
 }
 

@@ -12,7 +12,7 @@ use polylet_trace::{SpanId, SpanRecord, TraceId};
 const VERSION: &str = "service.version";
 
 /// A span in compact form.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct EncodedSpan {
     trace: TraceId,
     span: SpanId,

@@ -7,6 +7,7 @@ pub mod export_sampling;
 pub mod handover;
 pub mod liveness;
 pub mod order;
+mod packed_spans;
 pub mod path_table;
 pub mod pods;
 pub mod restart;

@@ -151,7 +151,9 @@ impl TraceBuffer {
         }
         for id in saved.ended {
             if let Some(trace) = self.traces.get_mut(&id) {
+                self.bytes -= trace.bytes();
                 trace.mark_end_reported();
+                self.bytes += trace.bytes();
             }
         }
         Ok(())
@@ -191,8 +193,10 @@ impl TraceBuffer {
         });
         let (_, id, trace) = ended.min_by_key(|(end, id, _)| (*end, *id))?;
         let is_revision = trace.is_end_reported();
-        trace.mark_end_reported();
         let spans = trace.decode();
+        self.bytes -= trace.bytes();
+        trace.mark_end_reported();
+        self.bytes += trace.bytes();
         let derived_root = root_of(id, &spans);
         let of_pod = derived_root
             .as_ref()

@@ -246,3 +246,26 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn spans_of_a_trace_that_has_ended_take_less_memory_and_late_ones_join_them() {
+    let mut spans: Vec<_> = (0..20).map(|n| step(1, n, n + 1, "key", "value")).collect();
+    spans.push(step(1, 20, 30, OUTCOME_ATTRIBUTE, outcome::READY));
+    let (mut buffer, now) = filled(100, &spans);
+    let before = buffer.bytes;
+    let later = now + Duration::from_secs(60);
+    let ended = buffer.take_ended(later).unwrap();
+    assert!(buffer.bytes * 2 < before, "{} of {before}", buffer.bytes);
+    // With the root.
+    assert_eq!(buffer.trace([1; 16]), ended.trace.spans);
+    let late = step(1, 5, 40, "key", "late");
+    buffer.push(&late, later);
+    assert_eq!(buffer.len(), spans.len() + 1);
+    assert!(buffer.trace([1; 16]).contains(&late));
+    // All of them are dropped together, and nothing of them counts any longer.
+    buffer.max_spans = 1;
+    buffer.push(&span(2, ("u2", "ns", "db"), 50, 60), later);
+    assert_eq!(buffer.dropped(), spans.len() as u64 + 1);
+    let kept: usize = buffer.traces.values().map(BufferedTrace::bytes).sum();
+    assert_eq!((buffer.len(), buffer.bytes), (1, kept));
+}
