@@ -61,6 +61,12 @@ impl Channel {
             handshake: Arc::new(handshake),
         }
     }
+
+    /// The same connection for streams that nobody waits for.
+    pub(crate) fn unwatched(mut self) -> Channel {
+        self.watched = Arc::default();
+        self
+    }
 }
 
 /// A bare transport over a Unix socket, without deadlines or traces. Needs a tokio runtime.

@@ -55,13 +55,13 @@ struct Server {
 #[tonic::async_trait]
 impl StatusService for Server {
     type WatchPodStatusesStream =
-        futures::stream::Empty<Result<WatchPodStatusesResponse, tonic::Status>>;
+        futures::stream::Pending<Result<WatchPodStatusesResponse, tonic::Status>>;
 
     async fn watch_pod_statuses(
         &self,
         _: tonic::Request<WatchPodStatusesRequest>,
     ) -> Result<tonic::Response<Self::WatchPodStatusesStream>, Status> {
-        Ok(tonic::Response::new(futures::stream::empty()))
+        Ok(tonic::Response::new(futures::stream::pending()))
     }
 
     async fn list_pod_statuses(
@@ -316,4 +316,30 @@ async fn the_callers_trace_context_is_sent() {
         trace(sent)
     );
     crate::cause::start_trace(&tracing::info_span!("too late is no fault"));
+}
+
+/// Each follower of a log holds a stream.
+#[tokio::test]
+async fn many_streams_of_one_connection_hold_up_no_call() {
+    let dir = tempfile::tempdir().unwrap();
+    let socket = dir.path().join("status.sock");
+    let server = started(&socket, Server::default());
+    let watched = Arc::new(AtomicBool::new(false));
+    let channel = Channel::new("status-reporter", &socket, &[], watched.clone());
+    let mut held = Vec::new();
+    for _ in 0..600 {
+        let mut client = StatusServiceClient::new(channel.clone().unwatched());
+        let stream = client.watch_pod_statuses(WatchPodStatusesRequest::default());
+        held.push(stream.await.unwrap());
+    }
+    assert!(!watched.load(Ordering::Relaxed));
+    let mut client = StatusServiceClient::new(channel.clone());
+    let listed = client.list_pod_statuses(ListPodStatusesRequest::default());
+    listed.await.unwrap();
+    let connections = channel.handshake.connections();
+    assert_eq!(connections.load(Ordering::Relaxed), 1);
+    let followed = client.watch_pod_statuses(WatchPodStatusesRequest::default());
+    followed.await.unwrap();
+    assert!(watched.load(Ordering::Relaxed));
+    server.abort();
 }

@@ -67,11 +67,10 @@ impl Peer {
             .clone()
     }
 
-    /// A transport for one-off requests: a stream opened through it does not make the peer a watched
-    /// one, which counts as not synced once nothing follows it.
+    /// A transport over the same connection for one-off requests: a stream opened through it does not make
+    /// the peer a watched one, which counts as not synced once nothing follows it.
     pub fn unwatched_channel(&self) -> Channel {
-        let inner = &self.inner;
-        Channel::new(inner.name, &inner.socket, inner.calls, Arc::default())
+        self.channel().unwatched()
     }
 
     fn state(&self) -> MutexGuard<'_, PeerState> {
