@@ -5,6 +5,8 @@
 //! The [`Codec`] refuses such a message, except that the state of a stream is judged item by item by
 //! its follower.
 
+use std::marker::PhantomData;
+
 use prost::Message;
 use tonic::Status;
 use tonic::codec::{BufferSettings, Codec as TonicCodec, DecodeBuf, Decoder};
@@ -21,6 +23,12 @@ pub trait Known {
     fn unknown(&self) -> Option<&'static str>;
 }
 
+/// What each direction of a call has for its messages from the beginning, in bytes; it grows with them. Most calls are
+/// streams that stay open and whose messages are small, and tonic's own 8 KiB stay allocated as long.
+const BUFFER_SIZE: usize = 1 << 10;
+/// Messages that are ready are sent together up to this size: tonic's own.
+const YIELD_THRESHOLD: usize = 32 << 10;
+
 /// What is wrong with a message in which this field is unknown.
 pub fn message(field: &str) -> String {
     format!("{field} has a value that this build does not know: the peer is newer")
@@ -28,12 +36,16 @@ pub fn message(field: &str) -> String {
 
 /// Protobuf, less messages that this build does not fully know.
 #[derive(Debug, Clone)]
-pub struct Codec<T, U>(ProstCodec<T, U>);
+pub struct Codec<T, U>(PhantomData<(T, U)>);
 
 impl<T, U> Default for Codec<T, U> {
     fn default() -> Self {
-        Codec(ProstCodec::default())
+        Codec(PhantomData)
     }
+}
+
+fn buffer_settings() -> BufferSettings {
+    BufferSettings::new(BUFFER_SIZE, YIELD_THRESHOLD)
 }
 
 impl<T, U> TonicCodec for Codec<T, U>
@@ -47,11 +59,11 @@ where
     type Decoder = KnownDecoder<U>;
 
     fn encoder(&mut self) -> Self::Encoder {
-        self.0.encoder()
+        ProstCodec::<T, U>::raw_encoder(buffer_settings())
     }
 
     fn decoder(&mut self) -> Self::Decoder {
-        KnownDecoder(self.0.decoder())
+        KnownDecoder(ProstCodec::<T, U>::raw_decoder(buffer_settings()))
     }
 }
 

@@ -15,9 +15,9 @@ pub struct PodAllocation {
     /// Pod-level resources.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pod: Option<ResourceRequirements>,
-    /// By container name.
+    /// By container name; boxed, as a node of the map has room for eleven.
     #[serde(default)]
-    pub containers: BTreeMap<String, ResourceRequirements>,
+    pub containers: BTreeMap<String, Box<ResourceRequirements>>,
 }
 
 /// The resources of a running container that can be resized, in the kernel's units; zero where unset.
@@ -99,7 +99,12 @@ impl PodAllocation {
         PodAllocation {
             pod: spec.resources.clone(),
             containers: containers
-                .map(|c| (c.name.clone(), c.resources.clone().unwrap_or_default()))
+                .map(|c| {
+                    (
+                        c.name.clone(),
+                        Box::new(c.resources.clone().unwrap_or_default()),
+                    )
+                })
                 .collect(),
         }
     }
@@ -110,13 +115,16 @@ impl PodAllocation {
         let requested = PodAllocation::from_spec(spec);
         let empty = ResourceRequirements::default();
         let allocated = normalize(self.pod.as_ref().unwrap_or(&empty));
-        let differs = |(name, requested): (&String, &ResourceRequirements)| {
+        let differs = |name: &String, requested: &ResourceRequirements| {
             self.containers
                 .get(name)
                 .is_some_and(|allocated| normalize(allocated) != normalize(requested))
         };
         allocated != normalize(requested.pod.as_ref().unwrap_or(&empty))
-            || requested.containers.iter().any(differs)
+            || requested
+                .containers
+                .iter()
+                .any(|(name, own)| differs(name, own))
     }
 
     /// The manifest with the allocated resources in place of the requested ones. Its digest stays that
@@ -127,7 +135,7 @@ impl PodAllocation {
             let inits = spec.init_containers.iter_mut().flatten();
             for container in inits.chain(&mut spec.containers) {
                 if let Some(allocated) = self.containers.get(&container.name) {
-                    container.resources = Some(allocated.clone());
+                    container.resources = Some(ResourceRequirements::clone(allocated));
                 }
             }
         })

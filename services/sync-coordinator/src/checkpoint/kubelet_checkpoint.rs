@@ -46,7 +46,7 @@ struct CheckpointData {
 #[serde(rename_all = "PascalCase", default)]
 #[derive(Default)]
 struct PodResourceEntry {
-    container_resources: Option<BTreeMap<String, ResourceRequirements>>,
+    container_resources: Option<BTreeMap<String, Box<ResourceRequirements>>>,
     pod_level_resources: Option<ResourceRequirements>,
 }
 
@@ -123,13 +123,19 @@ mod tests {
             resources.and_then(|r| Some(r.requests.as_ref()?["cpu"].0.clone()))
         };
         let a = &all["a"];
-        assert_eq!(cpu_of(a.containers.get("x")).as_deref(), Some("1"));
-        assert_eq!(cpu_of(a.containers.get("y")).as_deref(), Some("1"));
+        assert_eq!(
+            cpu_of(a.containers.get("x").map(Box::as_ref)).as_deref(),
+            Some("1")
+        );
+        assert_eq!(
+            cpu_of(a.containers.get("y").map(Box::as_ref)).as_deref(),
+            Some("1")
+        );
         assert_eq!(cpu_of(a.pod.as_ref()).as_deref(), Some("3"));
         assert!(all["b"].containers.is_empty());
         std::fs::write(dir.path().join(FILES[1]), "no").unwrap();
         assert_eq!(
-            cpu_of(read(dir.path())["a"].containers.get("x")).as_deref(),
+            cpu_of(read(dir.path())["a"].containers.get("x").map(Box::as_ref)).as_deref(),
             Some("2")
         );
     }

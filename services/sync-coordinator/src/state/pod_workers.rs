@@ -15,7 +15,8 @@ use crate::core::runtime_state::PodRuntimeState;
 
 /// All workers by pod UID, and what waits for pods that are not known yet.
 pub(crate) struct PodWorkers {
-    workers: BTreeMap<String, PodWorker>,
+    /// Boxed, as a node of the map has room for eleven.
+    workers: BTreeMap<String, Box<PodWorker>>,
     arrivals: u64,
     /// State of a previous process instance.
     restored: RestoredState,
@@ -45,22 +46,22 @@ impl PodWorkers {
 
     /// The worker of a pod.
     pub(crate) fn get(&self, uid: &str) -> Option<&PodWorker> {
-        self.workers.get(uid)
+        self.workers.get(uid).map(Box::as_ref)
     }
 
     /// The worker of a pod, to be changed.
     pub(crate) fn get_mut(&mut self, uid: &str) -> Option<&mut PodWorker> {
-        self.workers.get_mut(uid)
+        self.workers.get_mut(uid).map(Box::as_mut)
     }
 
     /// All workers.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &PodWorker> {
-        self.workers.values()
+        self.workers.values().map(Box::as_ref)
     }
 
     /// All workers, to be changed.
     pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut PodWorker> {
-        self.workers.values_mut()
+        self.workers.values_mut().map(Box::as_mut)
     }
 
     /// The worker of a pod, created if there is none. The pod is queued.
@@ -87,14 +88,14 @@ impl PodWorkers {
                 // Not in the runtime so far; any later state is newer.
                 let _ = apply_result::on_observed(&mut worker.pod, PodRuntimeState::default());
             }
-            worker
+            Box::new(worker)
         })
     }
 
     /// Removes a worker.
     pub(crate) fn remove(&mut self, uid: &str) -> Option<PodWorker> {
         self.queue.forget(uid);
-        self.workers.remove(uid)
+        self.workers.remove(uid).map(|worker| *worker)
     }
 
     /// Queues all pods.
@@ -107,7 +108,11 @@ impl PodWorkers {
         let workers = &self.workers;
         self.queue.pop(
             |uid| workers.get(uid).map(|worker| worker.arrival),
-            |uid| workers.get(uid).map(resource_usage::capacity_priority),
+            |uid| {
+                workers
+                    .get(uid)
+                    .map(|worker| resource_usage::capacity_priority(worker))
+            },
         )
     }
 

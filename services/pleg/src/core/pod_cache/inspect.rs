@@ -44,7 +44,8 @@ impl PodCache {
     pub(super) fn start_inspections(&mut self, now: Timestamp) {
         while let Some(uid) = self.ready.pop_front() {
             let awaited = |e: &Entry| !e.pending.tokens.is_empty();
-            if self.in_flight >= MAX_INSPECTIONS && !self.pods.get(&uid).is_some_and(awaited) {
+            if self.in_flight >= MAX_INSPECTIONS && !self.pods.get(&uid).is_some_and(|e| awaited(e))
+            {
                 self.ready.push_front(uid);
                 return;
             }
@@ -342,7 +343,7 @@ impl PodCache {
                 && entry.pending.is_empty()
                 && entry.next_due().is_none()
         };
-        if self.pods.get(uid).is_some_and(unknown) {
+        if self.pods.get(uid).is_some_and(|entry| unknown(entry)) {
             self.pods.remove(uid);
         }
     }

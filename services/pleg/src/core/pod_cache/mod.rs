@@ -29,7 +29,8 @@ const CLOCK_STEP: Duration = Duration::from_secs(1);
 /// The status of every pod in the runtime, and the inspections that keep it up to date.
 #[derive(Debug)]
 pub struct PodCache {
-    pods: BTreeMap<String, Entry>,
+    /// Boxed, as a node of the map has room for eleven.
+    pods: BTreeMap<String, Box<Entry>>,
     /// The pod of each sandbox and container, for events that name none.
     owners: BTreeMap<String, String>,
     /// Pods to inspect now, in order.
