@@ -60,6 +60,7 @@ pub struct Container {
         ::prost::alloc::string::String,
         ::prost::alloc::string::String,
     >,
+    /// Not set any more, as nobody reads them; reserved with the next change that raises the level.
     #[prost(btree_map = "string, string", tag = "15")]
     pub labels: ::prost::alloc::collections::BTreeMap<
         ::prost::alloc::string::String,
@@ -91,6 +92,7 @@ pub struct Sandbox {
     pub host_network: bool,
     #[prost(string, tag = "7")]
     pub runtime_handler: ::prost::alloc::string::String,
+    /// Not set any more, as nobody reads them; reserved with the next change that raises the level.
     #[prost(btree_map = "string, string", tag = "8")]
     pub labels: ::prost::alloc::collections::BTreeMap<
         ::prost::alloc::string::String,

@@ -139,7 +139,6 @@ pub(crate) fn sandbox(status: v1::PodSandboxStatus) -> SandboxStatus {
         created_at: from_nanos(status.created_at),
         host_network: network == Some(v1::NamespaceMode::Node),
         runtime_handler: status.runtime_handler,
-        labels: status.labels.into_iter().collect(),
     }
 }
 
@@ -167,7 +166,6 @@ pub(crate) fn container(status: v1::ContainerStatus, sandbox_id: String) -> Cont
         started_at: from_nanos(status.started_at),
         finished_at: from_nanos(status.finished_at),
         annotations: status.annotations.into_iter().collect(),
-        labels: status.labels.into_iter().collect(),
         log_path: status.log_path,
         resources: resources.map(|linux| LinuxResources {
             cpu_period: linux.cpu_period,
@@ -277,7 +275,7 @@ fn sandbox_to_wire(status: SandboxStatus) -> wire::Sandbox {
         created_at: status.created_at.map(to_wire),
         host_network: status.host_network,
         runtime_handler: status.runtime_handler,
-        labels: status.labels.into_iter().collect(),
+        labels: BTreeMap::new(),
     }
 }
 
@@ -302,8 +300,8 @@ fn container_to_wire(status: ContainerStatus) -> wire::Container {
         created_at: status.created_at.map(to_wire),
         started_at: status.started_at.map(to_wire),
         finished_at: status.finished_at.map(to_wire),
-        annotations: status.annotations.into_iter().collect(),
-        labels: status.labels.into_iter().collect(),
+        annotations: status.annotations,
+        labels: BTreeMap::new(),
         log_path: status.log_path,
         resources: status.resources.map(|resources| wire::Resources {
             cpu_period: resources.cpu_period,

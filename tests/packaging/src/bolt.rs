@@ -28,7 +28,9 @@ const TRAINING: [&[&str]; 3] = [
 
 /// How the program is laid out: what has run first, in the order of calls, with the more usual branch of
 /// each condition in line; the rest of each function, and functions that have not run, elsewhere.
-const LAYOUT: [&str; 5] = [
+const LAYOUT: [&str; 6] = [
+    // What has not run, too: left where it was, a few functions that run would each map their surroundings.
+    "-lite=0",
     "-reorder-blocks=ext-tsp",
     "-reorder-functions=cdsort",
     "-split-functions",

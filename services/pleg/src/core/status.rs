@@ -34,7 +34,6 @@ pub struct SandboxStatus {
     pub created_at: Option<Timestamp>,
     pub host_network: bool,
     pub runtime_handler: String,
-    pub labels: BTreeMap<String, String>,
 }
 
 /// A container in the runtime.
@@ -58,7 +57,6 @@ pub struct ContainerStatus {
     pub started_at: Option<Timestamp>,
     pub finished_at: Option<Timestamp>,
     pub annotations: BTreeMap<String, String>,
-    pub labels: BTreeMap<String, String>,
     pub log_path: String,
     /// `None` from a runtime that does not report resources.
     pub resources: Option<LinuxResources>,
@@ -113,7 +111,6 @@ impl ContainerStatus {
             started_at: None,
             finished_at: None,
             annotations: BTreeMap::new(),
-            labels: BTreeMap::new(),
             log_path: String::new(),
             resources: None,
             user: None,
