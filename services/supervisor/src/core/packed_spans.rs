@@ -1,30 +1,30 @@
 //! The spans of a trace that has ended, compressed: nobody reads most of them again, and the steps of a pod repeat
 //! its names, so that they take a fraction of the memory.
 
-use std::io::Write;
-
-use flate2::Compression;
-use flate2::read::DeflateDecoder;
-use flate2::write::DeflateEncoder;
+use flate2::{Compress, Compression, Decompress, FlushCompress, FlushDecompress, Status};
 
 use crate::core::encoded_span::EncodedSpan;
+
+/// Room for compressed spans is made in steps of this many bytes.
+const STEP: usize = 4 << 10;
 
 /// Spans as compressed JSON.
 #[derive(Debug)]
 pub(super) struct PackedSpans {
     count: usize,
+    /// Bytes of JSON.
+    length: usize,
     deflated: Box<[u8]>,
 }
 
 impl PackedSpans {
     pub(super) fn new(spans: &[EncodedSpan]) -> PackedSpans {
-        let mut encoder = DeflateEncoder::new(Vec::new(), Compression::fast());
-        // Neither spans without a JSON form exist, nor does memory refuse to be written to.
-        let _ = serde_json::to_writer(&mut encoder, spans);
-        let _ = encoder.flush();
+        // Numbers and strings always have a JSON form.
+        let json = serde_json::to_vec(spans).unwrap_or_default();
         PackedSpans {
             count: spans.len(),
-            deflated: encoder.finish().unwrap_or_default().into(),
+            length: json.len(),
+            deflated: deflate(&json),
         }
     }
 
@@ -39,9 +39,26 @@ impl PackedSpans {
     }
 
     pub(super) fn unpack(&self) -> Vec<EncodedSpan> {
-        // At once, as the parser would read byte by byte.
-        let text = std::io::read_to_string(DeflateDecoder::new(&*self.deflated));
-        serde_json::from_str(&text.unwrap_or_default()).unwrap_or_default()
+        let mut json = Vec::with_capacity(self.length);
+        let mut inflate = Decompress::new(false);
+        let finish = FlushDecompress::Finish;
+        // What was compressed here is complete, and no longer than its length.
+        let _ = inflate.decompress_vec(&self.deflated, &mut json, finish);
+        serde_json::from_slice(&json).unwrap_or_default()
+    }
+}
+
+fn deflate(bytes: &[u8]) -> Box<[u8]> {
+    let mut deflate = Compress::new(Compression::fast(), false);
+    let mut deflated = Vec::new();
+    loop {
+        deflated.reserve(STEP);
+        let taken = usize::try_from(deflate.total_in()).unwrap_or(bytes.len());
+        let rest = bytes.get(taken..).unwrap_or_default();
+        match deflate.compress_vec(rest, &mut deflated, FlushCompress::Finish) {
+            Ok(Status::Ok | Status::BufError) => {}
+            Ok(Status::StreamEnd) | Err(_) => return deflated.into(),
+        }
     }
 }
 
@@ -93,5 +110,16 @@ mod tests {
         let before: usize = spans.iter().map(EncodedSpan::size).sum();
         let after = packed.size();
         assert!(after * 3 < before, "{after} of {before} bytes");
+    }
+
+    #[test]
+    fn none_and_very_many_spans_come_back() {
+        for count in [0, 1, 5_000] {
+            let spans: Vec<_> = (0..count)
+                .map(|n: u32| EncodedSpan::new(&step(n.to_le_bytes()[0])))
+                .collect();
+            let packed = PackedSpans::new(&spans);
+            assert_eq!(packed.unpack().len(), spans.len());
+        }
     }
 }
