@@ -49,6 +49,8 @@ pub fn build(program: &Path, output: &Path, fast: bool) -> Result<(), DebError> 
     let mut command = Command::new(tool);
     command
         .args(["deb", "--quiet", "--no-build", "--package", PROGRAM])
+        // Profiles name functions, and strip(1) breaks what BOLT has written.
+        .arg("--no-strip")
         .args(["--compress-system", "--output"])
         .arg(output)
         .args(
