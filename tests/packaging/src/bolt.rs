@@ -100,6 +100,10 @@ pub fn build() -> Result<PathBuf, BoltError> {
     fs::write(&profile, merged).map_err(write_error(&profile))?;
     let optimized = directory.join("polylet-multicall");
     run(tools.optimize(&linked, &optimized, &profile))?;
+    // One that cannot be started is not packaged.
+    let mut started = Command::new(&optimized);
+    started.arg("--version");
+    run(started)?;
     for spent in [&profiles, &programs] {
         let _ = fs::remove_dir_all(spent);
     }
