@@ -9,6 +9,7 @@
 //! - [`extras`]: manual pages, completions and links of the Debian package.
 //! - [`deb`]: the Debian package.
 //! - [`bolt`]: the program of the package, with its code in the order in which a node uses it.
+//! - [`command`]: other programs, and their failures.
 
 use std::collections::BTreeMap;
 use std::fs;

@@ -14,8 +14,8 @@ struct Args {
     /// Package this multicall program instead of building one in release
     #[arg(long, conflicts_with = "bolt")]
     program: Option<PathBuf>,
-    /// Arrange the program's code by profiles of a node at work, with LLVM's BOLT: less of it is in memory. Takes half
-    /// an hour, and runs pods on private containerds, as root
+    /// Arrange the program's code by profiles of a node at work, with LLVM's BOLT: less of it is in memory. Takes some
+    /// twenty minutes, and runs pods on private containerds, as root
     #[arg(long)]
     bolt: bool,
     /// Compress less, for a package that is not sent anywhere
