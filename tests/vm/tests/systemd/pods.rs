@@ -91,7 +91,9 @@ pub(crate) fn restarting() -> Value {
 pub(crate) fn failing() -> [(Value, &'static str); 2] {
     let mut image = pod("without-image", "exit 1", &json!({}), &json!([]));
     image["spec"]["containers"][0]["image"] = json!("registry.invalid/none:1");
-    let missing = json!([{ "name": "data", "configMap": { "name": "missing" } }]);
+    // Objects that are missing are awaited, which is no failure of an operation.
+    let source = json!({ "path": "/nonexistent", "type": "Directory" });
+    let missing = json!([{ "name": "data", "hostPath": source }]);
     let volume = pod("without-volume", "exit 1", &json!({}), &missing);
     [(image, "step failed"), (volume, "volume operation failed")]
 }
