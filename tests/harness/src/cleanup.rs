@@ -31,16 +31,16 @@ pub fn sweep(dir: &Path) -> Vec<String> {
         network::remove(&facts.bridge);
     }
     remove_records(dir);
-    if facts
-        .made
-        .iter()
-        .any(|made| made == Path::new(DEVICE_PLUGINS))
-    {
-        remove_plugin_socket(Path::new(DEVICE_PLUGINS));
-    }
+    let plugins_in_use = UnixStream::connect(scratch::PLUGIN_REGISTRATION).is_ok();
     for made in facts.made.iter().rev() {
-        // Only if empty: another run may be using it.
-        let _ = fs::remove_dir(made);
+        let is_of_plugins = made.starts_with(DEVICE_PLUGINS);
+        if is_of_plugins && plugins_in_use {
+            continue;
+        }
+        // A directory only if it is empty: another run may be using it.
+        if fs::remove_dir(made).is_err() && is_of_plugins {
+            let _ = fs::remove_file(made);
+        }
     }
     if let Some(link) = own_link(dir, &facts) {
         // Reported below if it fails.
@@ -183,17 +183,6 @@ pub(crate) fn remove_records(dir: &Path) {
             let _ = fs::remove_file(socket);
         }
         let _ = fs::remove_file(format!("/var/lib/cni/results/cni-loopback-{id}-lo"));
-    }
-}
-
-/// Removes what a killed kubelet leaves in its directory of device plugins, unless another one listens
-/// there.
-fn remove_plugin_socket(plugins: &Path) {
-    let socket = plugins.join("kubelet.sock");
-    if UnixStream::connect(&socket).is_err() {
-        // The directory stays if one of them does.
-        let _ = fs::remove_file(socket);
-        let _ = fs::remove_file(plugins.join("kubelet_internal_checkpoint"));
     }
 }
 

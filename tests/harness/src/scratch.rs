@@ -18,6 +18,12 @@ const STANDARD_ROOT: &str = "/var/lib/kubelet";
 /// Where every kubelet has the socket of its device plugins.
 pub(crate) const DEVICE_PLUGINS: &str = "/var/lib/kubelet/device-plugins";
 
+/// Where device plugins register. Whoever serves it uses the directory.
+pub(crate) const PLUGIN_REGISTRATION: &str = "/var/lib/kubelet/device-plugins/kubelet.sock";
+
+/// What a node stores of devices there, by which the next one would announce them.
+const DEVICE_CHECKPOINT: &str = "/var/lib/kubelet/device-plugins/kubelet_internal_checkpoint";
+
 /// Facts for [`cleanup`]; written before the resources are created.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct ScratchInfo {
@@ -29,7 +35,7 @@ pub struct ScratchInfo {
     pub cgroup: String,
     /// Path of containerd, and the directories prepended to its PATH.
     pub containerd: Option<PathBuf>,
-    /// Directories created outside the scratch directory, parents first.
+    /// Directories and files created outside the scratch directory, parents first.
     pub made: Vec<PathBuf>,
     /// A symbolic link outside the scratch directory that points into it.
     #[serde(default)]
@@ -73,6 +79,8 @@ impl Scratch {
             "/var/log/containers",
             STANDARD_ROOT,
             DEVICE_PLUGINS,
+            PLUGIN_REGISTRATION,
+            DEVICE_CHECKPOINT,
         ];
         let made = shared
             .iter()
