@@ -7,7 +7,7 @@ use futures::{FutureExt, StreamExt};
 use k8s_openapi::api::core::v1::PodStatus;
 use polylet_api::ClientConfig;
 use polylet_kit::state_file::StateFileError;
-use polylet_kit::{CancellationToken, Ctx, address};
+use polylet_kit::{CancellationToken, Ctx, address, memory};
 use polylet_watch::{Update, Value};
 use polylet_wire::common::v1::PodRef;
 use polylet_wire::podconfig::v1::PodSource;
@@ -91,6 +91,7 @@ impl EventLoop {
                 // Calls and other tasks first.
                 () = tokio::task::yield_now(), if !self.state.is_reconciled() => self.reconcile(),
                 () = self.writer.wait() => {}
+                () = memory::quiet() => self.state.on_quiet(),
                 patched = wait(&mut self.api_writer) => {
                     if let Some((uid, status)) = patched {
                         self.counts.on_patched(&uid, &status, &self.state);

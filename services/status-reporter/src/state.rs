@@ -109,13 +109,13 @@ impl State {
                         }
                     };
                     let desired = manifest.map(|manifest| DesiredManifest { manifest, stale });
-                    facts.set_desired(source, uid.clone(), desired);
+                    self.manager.set_desired(source, uid.clone(), desired);
                 }
                 let status = convert::api_status(&pod.reported_status, &uid);
                 self.manager.set_api_status(&uid, status);
             }
             Update::Remove(uid) => {
-                facts.set_desired(source, uid.clone(), None);
+                self.manager.set_desired(source, uid.clone(), None);
                 self.manager.set_api_status(&uid, None);
             }
             Update::Synced => facts.mark_synced(FactStream::Pods(source)),
@@ -178,6 +178,11 @@ impl State {
             Update::Synced => facts.mark_synced(FactStream::PodDevices),
             Update::Stale(_) => facts.mark_stale(FactStream::PodDevices),
         }
+    }
+
+    /// Nothing has happened for a while.
+    pub(crate) fn on_quiet(&mut self) {
+        self.manager.drop_all_parsed();
     }
 
     /// The status of a pod at the API server.

@@ -62,6 +62,11 @@ impl Coordinator {
         self.draining = true;
     }
 
+    /// Nothing has happened for a while.
+    pub fn on_quiet(&mut self) {
+        self.state.workers.drop_all_parsed();
+    }
+
     /// Whether the process is draining.
     pub fn is_draining(&self) -> bool {
         self.draining

@@ -6,7 +6,7 @@ use futures::StreamExt;
 use futures::stream::{LocalBoxStream, SelectAll};
 use jiff::Timestamp;
 use polylet_kit::clock::{ClockSteps, sleep_until_opt};
-use polylet_kit::{Ctx, follow};
+use polylet_kit::{Ctx, follow, memory};
 use tokio::sync::mpsc::UnboundedReceiver;
 
 use crate::clock_monitor::ClockMonitor;
@@ -59,6 +59,10 @@ impl EventLoop {
                 // The next reading of the clock measures the step.
                 () = clock_steps.next() => Input::Timer,
                 _ = housekeeping.tick() => Input::Housekeeping,
+                () = memory::quiet() => {
+                    coordinator.on_quiet();
+                    continue;
+                }
                 () = drain.cancelled(), if !coordinator.is_draining() => {
                     coordinator.drain();
                     continue;

@@ -16,6 +16,8 @@ pub(crate) const SECOND_TRIM: Duration = Duration::from_secs(20);
 /// much again.
 const MMAP_THRESHOLD: i32 = 256 * 1024;
 
+static QUIET: Notify = Notify::const_new();
+
 /// Makes all threads share one heap: otherwise each has its own, and stays in memory after its
 /// thread. Large allocations are returned to the system when they are freed. Call it before other
 /// threads start.
@@ -48,6 +50,18 @@ pub fn trim() {
             malloc_trim(0);
         }
     }
+}
+
+/// Waits until a burst of work is over, so that what only changes need can be dropped; it is trimmed
+/// later. For the event loop alone: one caller at a time is woken.
+pub async fn quiet() {
+    QUIET.notified().await;
+}
+
+/// Trims after a burst of work, and tells the event loop.
+pub(crate) fn end_burst() {
+    QUIET.notify_one();
+    trim();
 }
 
 /// Trims when the work that `work` reports has ceased, and once more later. Does not wake at rest.

@@ -109,10 +109,9 @@ impl PodAllocation {
         }
     }
 
-    /// Whether a spec requests other resources. Quantities are compared by value (`1` equals `1000m`),
+    /// Whether other resources are requested. Quantities are compared by value (`1` equals `1000m`),
     /// and an empty list equals none. A container without an allocation does not differ.
-    pub fn differs_from(&self, spec: &PodSpec) -> bool {
-        let requested = PodAllocation::from_spec(spec);
+    pub fn differs_from(&self, requested: &PodAllocation) -> bool {
         let empty = ResourceRequirements::default();
         let allocated = normalize(self.pod.as_ref().unwrap_or(&empty));
         let differs = |name: &String, requested: &ResourceRequirements| {
@@ -187,18 +186,18 @@ mod tests {
     #[test]
     fn quantities_are_compared_by_value() {
         let allocated = PodAllocation::from_spec(requesting("1").spec());
-        assert!(!allocated.differs_from(requesting("1").spec()));
-        assert!(!allocated.differs_from(requesting("1000m").spec()));
-        assert!(allocated.differs_from(requesting("1001m").spec()));
-        assert!(allocated.differs_from(requesting("many").spec()));
+        assert!(!allocated.differs_from(&PodAllocation::from_spec(requesting("1").spec())));
+        assert!(!allocated.differs_from(&PodAllocation::from_spec(requesting("1000m").spec())));
+        assert!(allocated.differs_from(&PodAllocation::from_spec(requesting("1001m").spec())));
+        assert!(allocated.differs_from(&PodAllocation::from_spec(requesting("many").spec())));
         let pod = json!({"resources": {"limits": {}}, "initContainers": [{"name": "i"}],
             "containers": [
                 {"name": "a", "resources": {"requests": {"cpu": "1"}}},
                 {"name": "new", "resources": {"requests": {"cpu": "1"}}}]});
-        assert!(!allocated.differs_from(manifest(pod).spec()));
+        assert!(!allocated.differs_from(&PodAllocation::from_spec(manifest(pod).spec())));
         let pod = json!({"resources": {"limits": {"cpu": "2"}},
             "containers": [{"name": "a", "resources": {"requests": {"cpu": "1"}}}]});
-        assert!(allocated.differs_from(manifest(pod).spec()));
+        assert!(allocated.differs_from(&PodAllocation::from_spec(manifest(pod).spec())));
     }
 
     #[test]
@@ -206,7 +205,7 @@ mod tests {
         let (old, new) = (requesting("1"), requesting("2"));
         let allocated = PodAllocation::from_spec(old.spec());
         let mixed = allocated.apply_to(&new);
-        assert!(!allocated.differs_from(mixed.spec()));
+        assert!(!allocated.differs_from(&PodAllocation::from_spec(mixed.spec())));
         assert_eq!(mixed.to_pod().spec.as_ref(), Some(mixed.spec()));
         assert_eq!(mixed.digest(), new.digest());
         let read = Manifest::from_json(mixed.raw()).unwrap();

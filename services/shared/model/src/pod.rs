@@ -9,19 +9,20 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Container, Pod, PodSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
-use crate::compact;
 use crate::constants::{SYSTEM_CRITICAL_PRIORITY, pod_annotation};
 use crate::ids::PodUid;
 use crate::names;
 
 mod container;
 mod digest;
+mod recently_parsed;
 mod shared_container;
 
 use container::kind_of_init;
 pub use container::{ContainerKind, RestartPolicy, as_container, is_sidecar};
 pub use digest::digest;
 use digest::digest_of;
+pub use recently_parsed::RecentlyParsed;
 pub use shared_container::SharedContainer;
 
 /// JSON that is not a usable pod.
@@ -43,13 +44,34 @@ pub enum ManifestParseError {
 pub struct Manifest(Arc<ManifestInner>);
 
 struct ManifestInner {
-    metadata: ObjectMeta,
-    spec: PodSpec,
-    ephemeral: Vec<Container>,
+    name: String,
+    namespace: String,
     uid: PodUid,
     raw: Bytes,
     /// Computed from `raw` on first use: most readers of a manifest need none.
     digest: OnceLock<String>,
+    /// Several times as large as `raw`, from which it follows.
+    parsed: OnceLock<Box<ParsedPod>>,
+}
+
+/// All that is read of the JSON.
+#[derive(Default)]
+struct ParsedPod {
+    metadata: ObjectMeta,
+    spec: PodSpec,
+    ephemeral: Vec<Container>,
+}
+
+impl ParsedPod {
+    fn new(metadata: ObjectMeta, spec: PodSpec) -> Self {
+        let ephemeral = spec.ephemeral_containers.iter().flatten();
+        let ephemeral = ephemeral.map(as_container).collect();
+        Self {
+            metadata,
+            spec,
+            ephemeral,
+        }
+    }
 }
 
 impl Manifest {
@@ -85,36 +107,52 @@ impl Manifest {
     }
 
     fn build(pod: Pod, raw: Bytes, digest: OnceLock<String>) -> Result<Self, ManifestParseError> {
-        let is_set = |field: &Option<String>| field.as_deref().is_some_and(|text| !text.is_empty());
-        if !is_set(&pod.metadata.name) {
-            return Err(ManifestParseError::Missing("metadata.name"));
-        }
-        if !is_set(&pod.metadata.namespace) {
-            return Err(ManifestParseError::Missing("metadata.namespace"));
-        }
-        if !is_set(&pod.metadata.uid) {
-            return Err(ManifestParseError::Missing("metadata.uid"));
-        }
-        // Moved, not cloned, as manifests are large and long-lived.
-        let mut spec = pod.spec.ok_or(ManifestParseError::Missing("spec"))?;
-        compact::pod_spec(&mut spec);
-        let mut metadata = pod.metadata;
-        compact::metadata(&mut metadata);
-        let uid = PodUid::from(metadata.uid.clone().unwrap_or_default());
-        let ephemeral = spec
-            .ephemeral_containers
-            .iter()
-            .flatten()
-            .map(as_container)
-            .collect();
+        let required = |field: &Option<String>, name| match field.as_deref() {
+            None | Some("") => Err(ManifestParseError::Missing(name)),
+            Some(text) => Ok(text.to_owned()),
+        };
+        let name = required(&pod.metadata.name, "metadata.name")?;
+        let namespace = required(&pod.metadata.namespace, "metadata.namespace")?;
+        let uid = required(&pod.metadata.uid, "metadata.uid")?;
+        let spec = pod.spec.ok_or(ManifestParseError::Missing("spec"))?;
         Ok(Self(Arc::new(ManifestInner {
-            metadata,
-            spec,
-            ephemeral,
-            uid,
+            name,
+            namespace,
+            uid: PodUid::from(uid),
             raw,
             digest,
+            parsed: OnceLock::from(Box::new(ParsedPod::new(pod.metadata, spec))),
         })))
+    }
+
+    fn parsed(&self) -> &ParsedPod {
+        self.0.parsed.get_or_init(|| {
+            // It was parsed before, so this cannot fail.
+            let pod: Pod = serde_json::from_slice(&self.0.raw).unwrap_or_default();
+            let spec = pod.spec.unwrap_or_default();
+            Box::new(ParsedPod::new(pod.metadata, spec))
+        })
+    }
+
+    /// The same manifest, which is parsed when it is next read. For pods at rest: the parsed objects take
+    /// several times the memory of their JSON.
+    pub fn unparsed(&self) -> Self {
+        if !self.is_parsed() {
+            return self.clone();
+        }
+        Self(Arc::new(ManifestInner {
+            name: self.0.name.clone(),
+            namespace: self.0.namespace.clone(),
+            uid: self.0.uid.clone(),
+            raw: self.0.raw.clone(),
+            digest: self.0.digest.clone(),
+            parsed: OnceLock::new(),
+        }))
+    }
+
+    /// Whether the parsed objects are in memory.
+    pub fn is_parsed(&self) -> bool {
+        self.0.parsed.get().is_some()
     }
 
     /// The manifest with a changed spec and the digest of the original.
@@ -132,20 +170,20 @@ impl Manifest {
     /// The API object without a status.
     pub fn to_pod(&self) -> Pod {
         Pod {
-            metadata: self.0.metadata.clone(),
-            spec: Some(self.0.spec.clone()),
+            metadata: self.parsed().metadata.clone(),
+            spec: Some(self.parsed().spec.clone()),
             status: None,
         }
     }
 
     /// The pod's metadata.
     pub fn metadata(&self) -> &ObjectMeta {
-        &self.0.metadata
+        &self.parsed().metadata
     }
 
     /// The pod's spec.
     pub fn spec(&self) -> &PodSpec {
-        &self.0.spec
+        &self.parsed().spec
     }
 
     /// The original JSON, shared.
@@ -170,12 +208,12 @@ impl Manifest {
 
     /// The pod's name.
     pub fn name(&self) -> &str {
-        self.0.metadata.name.as_deref().unwrap_or_default()
+        &self.0.name
     }
 
     /// The pod's namespace.
     pub fn namespace(&self) -> &str {
-        self.0.metadata.namespace.as_deref().unwrap_or_default()
+        &self.0.namespace
     }
 
     /// `<name>_<namespace>`.
@@ -185,12 +223,12 @@ impl Manifest {
 
     /// The generation of the spec, for pods from the API server.
     pub fn generation(&self) -> Option<i64> {
-        self.0.metadata.generation
+        self.parsed().metadata.generation
     }
 
     /// One of the pod's annotations.
     pub fn annotation(&self, key: &str) -> Option<&str> {
-        self.0
+        self.parsed()
             .metadata
             .annotations
             .as_ref()?
@@ -200,17 +238,21 @@ impl Manifest {
 
     /// The regular containers.
     pub fn containers(&self) -> &[Container] {
-        &self.0.spec.containers
+        &self.parsed().spec.containers
     }
 
     /// The init containers, sidecars among them, in the order in which they start.
     pub fn init_containers(&self) -> &[Container] {
-        self.0.spec.init_containers.as_deref().unwrap_or_default()
+        self.parsed()
+            .spec
+            .init_containers
+            .as_deref()
+            .unwrap_or_default()
     }
 
     /// The ephemeral containers.
     pub fn ephemeral_containers(&self) -> &[Container] {
-        &self.0.ephemeral
+        &self.parsed().ephemeral
     }
 
     /// All containers with their kinds: init and sidecars, then regular, then ephemeral.
@@ -222,7 +264,7 @@ impl Manifest {
             .iter()
             .map(|container| (ContainerKind::Regular, container));
         let ephemeral = self
-            .0
+            .parsed()
             .ephemeral
             .iter()
             .map(|container| (ContainerKind::Ephemeral, container));
@@ -238,7 +280,7 @@ impl Manifest {
     /// The target of an ephemeral container, if it has one.
     pub fn ephemeral_target(&self, name: &str) -> Option<&str> {
         let list = self
-            .0
+            .parsed()
             .spec
             .ephemeral_containers
             .as_deref()
@@ -261,7 +303,7 @@ impl Manifest {
 
     /// The pod's restart policy.
     pub fn restart_policy(&self) -> RestartPolicy {
-        RestartPolicy::parse(self.0.spec.restart_policy.as_deref())
+        RestartPolicy::parse(self.parsed().spec.restart_policy.as_deref())
     }
 
     /// The restart policy of a container: its own, or else the pod's.
@@ -274,13 +316,17 @@ impl Manifest {
 
     /// The time that the containers have to stop.
     pub fn termination_grace(&self) -> Duration {
-        let seconds = self.0.spec.termination_grace_period_seconds.unwrap_or(30);
+        let seconds = self
+            .parsed()
+            .spec
+            .termination_grace_period_seconds
+            .unwrap_or(30);
         Duration::from_secs(u64::try_from(seconds).unwrap_or(0))
     }
 
     /// When the pod's deletion was requested.
     pub fn deletion_timestamp(&self) -> Option<Timestamp> {
-        self.0
+        self.parsed()
             .metadata
             .deletion_timestamp
             .as_ref()
@@ -289,13 +335,13 @@ impl Manifest {
 
     /// The grace period of the pod's deletion.
     pub fn deletion_grace(&self) -> Option<Duration> {
-        let seconds = self.0.metadata.deletion_grace_period_seconds?;
+        let seconds = self.parsed().metadata.deletion_grace_period_seconds?;
         Some(Duration::from_secs(u64::try_from(seconds).unwrap_or(0)))
     }
 
     /// When the pod was created at the API server.
     pub fn creation_timestamp(&self) -> Option<Timestamp> {
-        self.0
+        self.parsed()
             .metadata
             .creation_timestamp
             .as_ref()
@@ -304,7 +350,7 @@ impl Manifest {
 
     /// Whether the pod uses the host's network.
     pub fn host_network(&self) -> bool {
-        self.0.spec.host_network.unwrap_or(false)
+        self.parsed().spec.host_network.unwrap_or(false)
     }
 
     /// The pod's source, from its annotation.
@@ -330,7 +376,7 @@ impl Manifest {
 
     /// The pod's priority.
     pub fn priority(&self) -> i32 {
-        self.0.spec.priority.unwrap_or(0)
+        self.parsed().spec.priority.unwrap_or(0)
     }
 
     /// Whether the pod is never evicted and may preempt others.

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use polylet_model::Manifest;
 use polylet_model::probe::ProbeKind;
 use polylet_model::status::{ContainerProbeResult, DeviceStatus};
 
@@ -58,6 +59,20 @@ impl FactStore {
     ) -> bool {
         let known = self.desired.get(&source).and_then(|pods| pods.get(uid));
         known.is_some_and(|known| known.stale == stale && known.manifest.raw() == manifest)
+    }
+
+    /// Drops what is parsed of a pod's manifests. Returns the one of its source, if it has one.
+    pub(super) fn drop_parsed(&mut self, uid: &str) -> Option<Manifest> {
+        if let Some(progress) = self.progress.get_mut(uid) {
+            let last = progress.last_manifest.as_mut();
+            last.into_iter().for_each(|last| *last = last.unparsed());
+        }
+        let desired = self.desired.values_mut();
+        for desired in desired.filter_map(|pods| pods.get_mut(uid)) {
+            desired.manifest = desired.manifest.unparsed();
+        }
+        let (_, desired) = self.desired(uid)?;
+        Some(desired.manifest.clone())
     }
 
     pub(crate) fn set_progress(&mut self, uid: String, progress: Option<SyncProgress>) {

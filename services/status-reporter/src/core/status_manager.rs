@@ -4,10 +4,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::PodStatus;
+use polylet_model::pod::RecentlyParsed;
 
 use super::compute::compute;
 use super::fact_store::FactStore;
-use super::facts::SyncProgress;
+use super::facts::{DesiredManifest, ManifestSource, SyncProgress};
 use super::normal_form;
 use super::previous_status;
 use super::published::{PublishedStatus, StatusChange};
@@ -20,6 +21,7 @@ pub(crate) struct StatusManager {
     restored: BTreeMap<String, Arc<PodStatus>>,
     /// Statuses of API pods as the API server has them.
     api_statuses: BTreeMap<String, Arc<PodStatus>>,
+    parsed: RecentlyParsed,
 }
 
 impl StatusManager {
@@ -29,7 +31,42 @@ impl StatusManager {
             published: BTreeMap::new(),
             restored,
             api_statuses: BTreeMap::new(),
+            parsed: RecentlyParsed::default(),
         }
+    }
+
+    /// A source has added, changed or removed a pod.
+    pub(crate) fn set_desired(
+        &mut self,
+        source: ManifestSource,
+        uid: String,
+        desired: Option<DesiredManifest>,
+    ) {
+        self.note_parsed(&uid);
+        self.facts.set_desired(source, uid, desired);
+    }
+
+    /// The manifest of a pod is about to be read.
+    fn note_parsed(&mut self, uid: &str) {
+        if let Some(oldest) = self.parsed.insert(uid) {
+            self.drop_parsed(&oldest);
+        }
+    }
+
+    /// Nothing has happened for a while: keeps manifests as JSON alone.
+    pub(crate) fn drop_all_parsed(&mut self) {
+        for uid in self.parsed.take() {
+            self.drop_parsed(&uid);
+        }
+    }
+
+    fn drop_parsed(&mut self, uid: &str) {
+        let desired = self.facts.drop_parsed(uid);
+        let Some(published) = self.published.get_mut(uid) else {
+            return;
+        };
+        let shared = desired.filter(|desired| *desired == published.manifest);
+        published.manifest = shared.unwrap_or_else(|| published.manifest.unparsed());
     }
 
     /// The status of a pod at the API server. The pod is reconciled when others than this node
@@ -73,6 +110,7 @@ impl StatusManager {
                 },
             };
         }
+        self.note_parsed(uid);
         let current = self.published.get(uid);
         let last_manifest = current.map(|published| &published.manifest);
         let previous = |progress: &SyncProgress| self.previous(uid, progress);

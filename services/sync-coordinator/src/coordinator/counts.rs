@@ -1,6 +1,7 @@
 //! What is counted of a pod after its reconciliation.
 
 use jiff::Timestamp;
+use polylet_model::ContainerKind;
 use polylet_wire::podconfig::v1::PodSource;
 use polylet_wire::time::from_wire_opt;
 
@@ -38,13 +39,13 @@ fn since_first_sight(worker: &PodWorker, started_at: Timestamp, now: Timestamp) 
 }
 
 fn counted(worker: &PodWorker) -> CountedPod {
-    let spec = worker.manifest.as_ref().map(|manifest| manifest.spec());
-    let ephemeral = spec.and_then(|spec| spec.ephemeral_containers.as_ref());
+    let spec = worker.pod.spec.as_ref();
+    let ephemeral = spec.map(|spec| spec.containers_of_kind(ContainerKind::Ephemeral));
     let pod = CountedPod {
         has_source: worker.pod.has_source,
         has_manifest: worker.manifest.is_some(),
         is_static: worker.source != i32::from(PodSource::Api),
-        ephemeral_containers: ephemeral.map_or(0, Vec::len),
+        ephemeral_containers: ephemeral.map_or(0, Iterator::count),
         ..CountedPod::default()
     };
     pod.with_plan(&worker.plan)

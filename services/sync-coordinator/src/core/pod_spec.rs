@@ -176,6 +176,14 @@ impl PodSpecView {
         }
     }
 
+    /// Replaces the manifest by another one with the same content.
+    pub fn set_manifest(&mut self, manifest: Manifest) {
+        for container in &mut self.containers {
+            container.spec.set_manifest(manifest.clone());
+        }
+        self.manifest = manifest;
+    }
+
     /// `name_namespace`. Two pods of one full name never run at the same time.
     pub fn full_name(&self) -> String {
         polylet_model::names::full_name(&self.name, &self.namespace)

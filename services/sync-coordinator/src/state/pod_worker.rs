@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use polylet_kit::CancellationToken;
-use polylet_model::Manifest;
 use polylet_model::constants::reason;
+use polylet_model::{Manifest, PodAllocation};
 use polylet_wire::common::v1::{Cause, PodRef};
 use polylet_wire::podconfig::v1::PodSource;
 use polylet_wire::sync::v1::PodSync;
@@ -170,12 +170,29 @@ impl PodWorker {
         self.manifest = Some(manifest);
     }
 
+    /// Keeps the manifest as JSON alone, until it is read again.
+    pub(crate) fn drop_parsed(&mut self) {
+        let Some(manifest) = &mut self.manifest else {
+            return;
+        };
+        *manifest = manifest.unparsed();
+        if let Some(spec) = &mut self.pod.spec {
+            // Of an earlier one, if only labels and the like have changed since.
+            let unparsed = match spec.manifest == *manifest {
+                true => manifest.clone(),
+                false => spec.manifest.unparsed(),
+            };
+            Arc::make_mut(spec).set_manifest(unparsed);
+        }
+    }
+
     /// The manifest with the allocated resources, which differ from the spec's while a resize is
     /// pending.
     pub(crate) fn allocated_manifest(&self) -> Option<Manifest> {
         let manifest = self.manifest.as_ref()?;
         let allocated = self.pod.checkpoint.allocated.as_ref();
-        let allocated = allocated.filter(|allocated| allocated.differs_from(manifest.spec()));
+        let requested = || PodAllocation::from_spec(manifest.spec());
+        let allocated = allocated.filter(|allocated| allocated.differs_from(&requested()));
         Some(allocated.map_or_else(
             || manifest.clone(),
             |allocated| allocated.apply_to(manifest),

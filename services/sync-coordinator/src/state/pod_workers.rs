@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use polylet_model::pod::RecentlyParsed;
 use polylet_model::{Manifest, PodAllocation};
 use polylet_wire::common::v1::PodRef;
 
@@ -22,6 +23,7 @@ pub(crate) struct PodWorkers {
     restored: RestoredState,
     /// The initial list of pod states has arrived: a pod without one is not in the runtime.
     pod_states_synced: bool,
+    parsed: RecentlyParsed,
     pub(crate) reports: ReportCache,
     pub(crate) queue: ReconcileQueue,
 }
@@ -34,6 +36,7 @@ impl PodWorkers {
             arrivals: 0,
             restored,
             pod_states_synced: false,
+            parsed: RecentlyParsed::default(),
             reports: ReportCache::default(),
             queue: ReconcileQueue::default(),
         }
@@ -67,6 +70,7 @@ impl PodWorkers {
     /// The worker of a pod, created if there is none. The pod is queued.
     pub(crate) fn get_or_insert(&mut self, reference: &PodRef) -> &mut PodWorker {
         let uid = &reference.uid;
+        self.note_parsed(uid);
         self.queue.push(uid);
         self.workers.entry(uid.clone()).or_insert_with(|| {
             self.arrivals += 1;
@@ -106,14 +110,33 @@ impl PodWorkers {
     /// The next pod to reconcile.
     pub(crate) fn next_to_reconcile(&mut self) -> Option<String> {
         let workers = &self.workers;
-        self.queue.pop(
+        let next = self.queue.pop(
             |uid| workers.get(uid).map(|worker| worker.arrival),
             |uid| {
                 workers
                     .get(uid)
                     .map(|worker| resource_usage::capacity_priority(worker))
             },
-        )
+        )?;
+        self.note_parsed(&next);
+        Some(next)
+    }
+
+    /// The manifest of a pod is about to be read.
+    fn note_parsed(&mut self, uid: &str) {
+        let oldest = self.parsed.insert(uid);
+        if let Some(worker) = oldest.and_then(|oldest| self.workers.get_mut(&oldest)) {
+            worker.drop_parsed();
+        }
+    }
+
+    /// Nothing has happened for a while: keeps manifests as JSON alone.
+    pub(crate) fn drop_all_parsed(&mut self) {
+        for uid in self.parsed.take() {
+            if let Some(worker) = self.workers.get_mut(&uid) {
+                worker.drop_parsed();
+            }
+        }
     }
 
     /// The initial list of pod states has arrived: pods without a state are not in the runtime.

@@ -238,7 +238,7 @@ async fn wait_and_trim(queue: &SpanQueue) {
         if timeout(quiet, queue.not_empty.notified()).await.is_ok() {
             return;
         }
-        memory::trim();
+        memory::end_burst();
     }
     queue.not_empty.notified().await;
 }

@@ -54,6 +54,13 @@ impl Manifest {
     }
 }
 
+impl SharedContainer {
+    /// Replaces the manifest by another one with the same containers.
+    pub fn set_manifest(&mut self, manifest: Manifest) {
+        self.manifest = manifest;
+    }
+}
+
 impl Deref for SharedContainer {
     type Target = Container;
 

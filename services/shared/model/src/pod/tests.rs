@@ -144,3 +144,19 @@ fn shared_containers_are_those_of_the_manifest() {
         .collect();
     assert_eq!(same, [true, true, false, false, true]);
 }
+
+#[test]
+fn unparsed_manifests_are_parsed_when_they_are_read() {
+    let manifest = parse(&pod()).unwrap();
+    let digest = manifest.digest().to_owned();
+    let unparsed = manifest.unparsed();
+    assert_eq!(unparsed, manifest);
+    assert_eq!((unparsed.name(), unparsed.digest()), ("web", &*digest));
+    assert_eq!(
+        (unparsed.uid(), unparsed.namespace()),
+        (manifest.uid(), "shop")
+    );
+    assert!(!unparsed.is_parsed());
+    assert_eq!(unparsed.to_pod(), manifest.to_pod());
+    assert!(unparsed.is_parsed());
+}

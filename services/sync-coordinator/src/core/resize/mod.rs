@@ -34,7 +34,7 @@ pub fn decide(view: &View<'_>, spec: &PodSpecView) -> ResizeDecision {
         return ResizeDecision::NoChange;
     };
     // The pointer comparison is the usual case, and cheap.
-    if Arc::ptr_eq(allocated, &spec.allocation) || !allocated.differs_from(spec.manifest.spec()) {
+    if Arc::ptr_eq(allocated, &spec.allocation) || !allocated.differs_from(&spec.allocation) {
         return ResizeDecision::NoChange;
     }
     let pending = |reason, message| ResizeDecision::Pending { reason, message };

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use polylet_model::Manifest;
 use polylet_model::node::ResourceList;
 use polylet_model::qos::QosClass;
+use polylet_model::{Manifest, PodAllocation};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
@@ -236,14 +236,19 @@ fn an_accepted_resize_is_stored_once_before_it_is_actuated() {
     );
     // Allocated only once it is stored.
     let allocated = env.pod.checkpoint.allocated.clone().unwrap();
-    assert!(allocated.differs_from(new.spec()));
+    assert!(allocated.differs_from(&PodAllocation::from_spec(new.spec())));
     assert!(env.planned_keys().is_empty());
     env.finish(&steps[0]);
     assert_eq!(env.planned_keys(), [StepKey::Resize]);
     env.run_until_idle();
     for _ in 0..2 {
         let checkpoint = env.disk.clone().unwrap();
-        assert!(!checkpoint.allocated.unwrap().differs_from(new.spec()));
+        assert!(
+            !checkpoint
+                .allocated
+                .unwrap()
+                .differs_from(&PodAllocation::from_spec(new.spec()))
+        );
         assert_eq!(
             checkpoint.request.unwrap().requests,
             numbers(2000, 500 * MI)
@@ -324,7 +329,7 @@ fn a_checkpoint_without_allocation_takes_that_of_the_manifest() {
     assert_eq!(env.planned_keys(), [StepKey::Checkpoint]);
     env.run_until_idle();
     let allocated = env.disk.as_ref().unwrap().allocated.clone().unwrap();
-    assert!(!allocated.differs_from(env.spec.manifest.spec()));
+    assert!(!allocated.differs_from(&env.spec.allocation));
 }
 
 proptest! {

@@ -1,0 +1,56 @@
+//! Which pods may have parsed manifests.
+
+use std::collections::{BTreeSet, VecDeque};
+
+/// Parsed manifests at a time. More than start at once on most nodes: one that is dropped during a start
+/// is parsed again with the pod's next change.
+const MAX_PARSED: usize = 128;
+
+/// The pods whose manifests were read last, so that those of all others are kept as JSON alone.
+#[derive(Debug, Default)]
+pub struct RecentlyParsed {
+    uids: BTreeSet<String>,
+    /// The same, oldest first.
+    order: VecDeque<String>,
+}
+
+impl RecentlyParsed {
+    /// A manifest is about to be read. Returns a pod whose manifest has to be dropped in exchange.
+    #[must_use]
+    pub fn insert(&mut self, uid: &str) -> Option<String> {
+        if !self.uids.contains(uid) {
+            self.uids.insert(uid.to_owned());
+            self.order.push_back(uid.to_owned());
+        }
+        let oldest = (self.order.len() > MAX_PARSED).then(|| self.order.pop_front())??;
+        self.uids.remove(&oldest);
+        Some(oldest)
+    }
+
+    /// Takes all, because nothing happens any more.
+    #[must_use]
+    pub fn take(&mut self) -> impl Iterator<Item = String> + use<> {
+        self.uids.clear();
+        std::mem::take(&mut self.order).into_iter()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_oldest_makes_room() {
+        let mut recent = RecentlyParsed::default();
+        for number in 0..MAX_PARSED {
+            assert_eq!(recent.insert(&number.to_string()), None);
+            assert_eq!(recent.insert("0"), None);
+        }
+        assert_eq!(recent.insert("a").as_deref(), Some("0"));
+        assert_eq!(recent.insert("a"), None);
+        assert_eq!(recent.insert("0").as_deref(), Some("1"));
+        let all: Vec<String> = recent.take().collect();
+        assert_eq!((all.len(), all[0].as_str()), (MAX_PARSED, "2"));
+        assert_eq!(recent.take().count(), 0);
+    }
+}
