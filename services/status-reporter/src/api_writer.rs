@@ -1,10 +1,8 @@
 //! Everything that is written about pods at the API server: statuses, removals and mirror pods. It
 //! exists only on a node of a cluster.
 
-use std::sync::Arc;
 use std::time::Duration;
 
-use k8s_openapi::api::core::v1::PodStatus;
 use polylet_api::{ApiConnection, ClientConfig};
 use polylet_kit::Ctx;
 use polylet_model::Manifest;
@@ -17,6 +15,7 @@ use tokio::time::{Instant, sleep_until};
 use crate::convert;
 use crate::core::published::PublishedStatus;
 use crate::core::report::desired::{ApiStatus, DesiredStatus};
+use crate::core::shared_status::SharedStatus;
 use crate::metrics;
 use crate::mirror::MirrorPodClient;
 use crate::report::StatusPatcher;
@@ -75,6 +74,11 @@ impl ApiWriter {
         if is_static {
             self.set_static_pod(uid, Some((manifest.clone(), !teardown.undesired)));
         }
+    }
+
+    /// Keeps a pod's statuses as JSON alone, until they are read again.
+    pub(crate) fn drop_parsed(&mut self, uid: &str, own: &SharedStatus) {
+        self.patcher.drop_parsed(uid, own);
     }
 
     /// Handles the removal of a pod from this node.
@@ -141,7 +145,7 @@ impl ApiWriter {
 
     /// Waits for the end of a request, or until one is due. A pod whose status was patched, and the
     /// status as the API server has it.
-    pub(crate) async fn wait(&mut self) -> Option<(String, Arc<PodStatus>)> {
+    pub(crate) async fn wait(&mut self) -> Option<(String, SharedStatus)> {
         let due = [self.patcher.next_due(), self.mirrors.manager.next_due()];
         let due = due.into_iter().flatten().min();
         let started = self.started;

@@ -1,9 +1,6 @@
 //! Wire messages to facts, and published statuses to wire messages.
 
-use std::sync::Arc;
-
-use bytes::Bytes;
-use k8s_openapi::api::core::v1::{LinuxContainerUser, PodStatus};
+use k8s_openapi::api::core::v1::LinuxContainerUser;
 use polylet_model::Manifest;
 use polylet_model::probe::ProbeKind;
 use polylet_model::status::{
@@ -21,9 +18,8 @@ use polylet_wire::{podconfig, time};
 
 use crate::core::facts::{RuntimePodState, SyncProgress};
 use crate::core::mirror::{MirrorPod, NodeRef};
-use crate::core::normal_form;
 use crate::core::published::PublishedStatus;
-use crate::state_file::EncodedStatus;
+use crate::core::shared_status::SharedStatus;
 
 pub(crate) fn sync_progress(sync: &sync::PodSync) -> SyncProgress {
     let worker_state = match sync.phase() {
@@ -204,7 +200,7 @@ pub(crate) fn devices(pod: device::PodDevices) -> Vec<DeviceStatus> {
 }
 
 /// A pod's status at the API server; `None` while it is unknown.
-pub(crate) fn api_status(status: &[u8], uid: &str) -> Option<Arc<PodStatus>> {
+pub(crate) fn api_status(status: &[u8], uid: &str) -> Option<SharedStatus> {
     if status.is_empty() {
         return None;
     }
@@ -214,7 +210,6 @@ pub(crate) fn api_status(status: &[u8], uid: &str) -> Option<Arc<PodStatus>> {
             tracing::warn!(pod_uid = uid, %error, "invalid pod status from API server; ignored");
         })
         .ok()
-        .map(normal_form::normalized)
 }
 
 pub(crate) fn mirror_pod(uid: &str, mirror: &podconfig::v1::MirrorPod) -> MirrorPod {
@@ -262,13 +257,8 @@ pub(crate) fn host_ips(response: &podconfig::v1::WatchNodeResponse) -> Vec<Strin
         .unwrap_or_default()
 }
 
-/// A published status on the wire. Should encoding ever have failed, the reader sees an empty status
-/// rather than a wrong one.
-pub(crate) fn pod_status(
-    published: &PublishedStatus,
-    encoded: Option<&EncodedStatus>,
-    cause: Cause,
-) -> wire::PodStatus {
+/// A published status on the wire.
+pub(crate) fn pod_status(published: &PublishedStatus, cause: Cause) -> wire::PodStatus {
     let manifest = &published.manifest;
     wire::PodStatus {
         r#ref: Some(PodRef {
@@ -276,7 +266,7 @@ pub(crate) fn pod_status(
             namespace: manifest.namespace().to_owned(),
             name: manifest.name().to_owned(),
         }),
-        status: encoded.map_or(Bytes::from_static(b"{}"), EncodedStatus::bytes),
+        status: published.status.json(),
         manifest: manifest.raw().clone(),
         cause: Some(cause),
         waiting_for: published.waiting_for.clone(),

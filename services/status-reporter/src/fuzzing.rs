@@ -2,12 +2,12 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::PodStatus;
 
 use crate::certificates::store;
 use crate::core::report::patch;
+use crate::core::shared_status::SharedStatus;
 use crate::state_file::{PersistedStatuses, StateWriter};
 
 /// Reads a certificate of the certificate directory.
@@ -29,10 +29,10 @@ pub fn status_patch(old: &[u8], new: &[u8]) {
 }
 
 /// Loads the state files of the service in this directory.
-pub fn state_files(dir: &Path) -> BTreeMap<String, Arc<PodStatus>> {
+pub fn state_files(dir: &Path) -> BTreeMap<String, SharedStatus> {
     let _ = StateWriter::<BTreeMap<String, (String, u64)>>::open(dir.join("notices.json"));
     let opened = StateWriter::<PersistedStatuses>::open(dir.join("statuses.json"));
     opened
-        .map(|(_, mut stored)| stored.take_statuses())
+        .map(|(_, stored)| stored.statuses)
         .unwrap_or_default()
 }

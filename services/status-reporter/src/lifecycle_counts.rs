@@ -1,7 +1,7 @@
 //! What is counted about the starts and ends of pods.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::ops::Deref;
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -35,8 +35,8 @@ impl LifecycleCounts {
 
     /// Handles the status of a pod at the API server, as the watch delivers it.
     pub(crate) fn on_watched(&mut self, uid: &str, state: &State) {
-        let empty = Arc::default();
-        let status = state.api_status(uid).unwrap_or(&empty);
+        let empty = PodStatus::default();
+        let status = state.api_status(uid).map_or(&empty, Deref::deref);
         self.starts.on_watched(uid, status, Timestamp::now());
         self.count_ended(uid, state);
     }

@@ -1,7 +1,5 @@
 //! The event loop that computes and publishes statuses.
 
-use std::sync::Arc;
-
 use futures::stream::{LocalBoxStream, SelectAll};
 use futures::{FutureExt, StreamExt};
 use k8s_openapi::api::core::v1::PodStatus;
@@ -17,6 +15,7 @@ use crate::api_writer::ApiWriter;
 use crate::core::host_ip_family;
 use crate::core::published::{PublishedStatus, StatusChange};
 use crate::core::report::desired::ApiStatus;
+use crate::core::shared_status::SharedStatus;
 use crate::input::Input;
 use crate::lifecycle_counts::LifecycleCounts;
 use crate::sources;
@@ -52,7 +51,7 @@ impl EventLoop {
         busy: watch::Sender<bool>,
     ) -> Result<Self, StateFileError> {
         let path = ctx.run_dir().join("statuses.json");
-        let (writer, mut restored) = StateWriter::<PersistedStatuses>::open(path)?;
+        let (writer, restored) = StateWriter::<PersistedStatuses>::open(path)?;
         let access = ClientConfig::from_config(ctx.config(), crate::DESCRIPTOR.service);
         let gates = &ctx.config().kubelet.feature_gates;
         let is_on = |gate: &str| gates.get(gate) != Some(&false);
@@ -61,7 +60,7 @@ impl EventLoop {
         Ok(Self {
             inputs: sources::all(ctx, access.is_some(), device_health),
             api_writer: access.map(|access| ApiWriter::new(ctx, access, busy)),
-            state: State::new(restored.take_statuses(), statuses)
+            state: State::new(restored.statuses, statuses)
                 .with_pod_level_resources(pod_level_resources)
                 .with_device_health(device_health),
             traces: StartTraces::new(
@@ -100,6 +99,11 @@ impl EventLoop {
             }
             if let Some(api_writer) = &mut self.api_writer {
                 api_writer.send_due();
+            }
+            for (uid, status) in self.state.take_dropped() {
+                if let Some(api_writer) = &mut self.api_writer {
+                    api_writer.drop_parsed(&uid, &status);
+                }
             }
             self.writer
                 .write_if_due(|| persisted(&self.state, &self.traces));
@@ -278,7 +282,7 @@ fn report_host_ip_family(
 }
 
 /// Waits for the API writer; a pod whose status it has patched, and the status.
-async fn wait(api_writer: &mut Option<ApiWriter>) -> Option<(String, Arc<PodStatus>)> {
+async fn wait(api_writer: &mut Option<ApiWriter>) -> Option<(String, SharedStatus)> {
     match api_writer {
         Some(api_writer) => api_writer.wait().await,
         None => std::future::pending().await,
@@ -287,7 +291,7 @@ async fn wait(api_writer: &mut Option<ApiWriter>) -> Option<(String, Arc<PodStat
 
 fn persisted(state: &State, traces: &StartTraces) -> PersistedStatuses {
     PersistedStatuses {
-        statuses: state.persisted_statuses(),
+        statuses: state.statuses(),
         started: traces.started(),
     }
 }

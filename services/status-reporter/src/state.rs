@@ -1,9 +1,7 @@
 //! The state of the event loop: converts inputs to facts, and statuses to what is served.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::Arc;
 
-use k8s_openapi::api::core::v1::PodStatus;
 use polylet_model::Manifest;
 use polylet_watch::{Update, Value};
 use polylet_wire::common::v1::Cause;
@@ -18,9 +16,9 @@ use crate::core::facts::{
     DesiredManifest, FactStream, ManifestSource, RuntimePodState, SyncProgress,
 };
 use crate::core::published::StatusChange;
+use crate::core::shared_status::SharedStatus;
 use crate::core::status_manager::StatusManager;
 use crate::input::Input;
-use crate::state_file::{EncodedStatus, PersistedStatus};
 use crate::status_store::StatusStore;
 
 /// Statuses that are computed before the calls of others have their turn: after a start, all pods are due.
@@ -33,18 +31,15 @@ pub struct State {
     /// Pods to reconcile. More are added when it is empty, so that none waits for others that change all
     /// the time.
     due: VecDeque<String>,
-    /// The statuses in the store, as JSON.
-    encoded: BTreeMap<String, EncodedStatus>,
 }
 
 impl State {
     /// Starts from the statuses of the previous process instance.
-    pub fn new(restored: BTreeMap<String, Arc<PodStatus>>, store: StatusStore) -> Self {
+    pub fn new(restored: BTreeMap<String, SharedStatus>, store: StatusStore) -> Self {
         State {
             manager: StatusManager::new(restored),
             store,
             due: VecDeque::new(),
-            encoded: BTreeMap::new(),
         }
     }
 
@@ -185,8 +180,13 @@ impl State {
         self.manager.drop_all_parsed();
     }
 
+    /// Pods whose statuses are kept as JSON alone since the last call, and these statuses.
+    pub(crate) fn take_dropped(&mut self) -> impl Iterator<Item = (String, SharedStatus)> {
+        self.manager.take_dropped()
+    }
+
     /// The status of a pod at the API server.
-    pub(crate) fn api_status(&self, uid: &str) -> Option<&Arc<PodStatus>> {
+    pub(crate) fn api_status(&self, uid: &str) -> Option<&SharedStatus> {
         self.manager.api_status(uid)
     }
 
@@ -242,18 +242,11 @@ impl State {
                     published, changed, ..
                 } => {
                     unsaved |= changed;
-                    let known = self.encoded.get(&uid).filter(|_| !changed).cloned();
-                    let encoded = known.or_else(|| EncodedStatus::new(&published.status));
-                    let status = convert::pod_status(&published, encoded.as_ref(), cause);
-                    match encoded {
-                        Some(encoded) => drop(self.encoded.insert(uid.clone(), encoded)),
-                        None => drop(self.encoded.remove(&uid)),
-                    }
+                    let status = convert::pod_status(&published, cause);
                     self.store.upsert(uid, status);
                 }
                 StatusChange::Removed { .. } => {
                     unsaved = true;
-                    self.encoded.remove(&uid);
                     self.store.remove(&uid);
                 }
             }
@@ -296,18 +289,7 @@ impl State {
     }
 
     /// The last status of every pod, to be persisted.
-    pub(crate) fn persisted_statuses(&self) -> BTreeMap<String, PersistedStatus> {
-        let persisted = |(uid, status)| {
-            let encoded = self.encoded.get(&uid).cloned();
-            let decoded = || PersistedStatus::Decoded(status);
-            let status = encoded.map_or_else(decoded, PersistedStatus::Encoded);
-            (uid, status)
-        };
-        self.statuses().into_iter().map(persisted).collect()
-    }
-
-    /// The last status of every pod.
-    pub fn statuses(&self) -> BTreeMap<String, Arc<PodStatus>> {
+    pub(crate) fn statuses(&self) -> BTreeMap<String, SharedStatus> {
         self.manager.statuses()
     }
 }

@@ -2,19 +2,15 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
-use k8s_openapi::api::core::v1::PodStatus;
 use polylet_kit::state_file::{StateFile, StateFileError};
 use serde::de::DeserializeOwned;
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
-use serde_json::value::RawValue;
+use serde::{Deserialize, Serialize};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
-use crate::core::normal_form;
+use crate::core::shared_status::SharedStatus;
 
 /// Version of the files' format.
 pub(crate) const VERSION: u32 = 1;
@@ -28,71 +24,11 @@ const MAX_INTERVAL: Duration = Duration::from_secs(1);
 /// The content of `statuses.json`.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(crate) struct PersistedStatuses {
-    /// The last status of each pod, by uid.
-    pub(crate) statuses: BTreeMap<String, PersistedStatus>,
+    /// The last status of each pod, by uid. The file is written often while pods start: a status is written
+    /// as it is served, and not encoded again.
+    pub(crate) statuses: BTreeMap<String, SharedStatus>,
     /// Pods that were Ready once: their start is not traced again.
     pub(crate) started: BTreeSet<String>,
-}
-
-/// A status in the file. The file has all pods and is written often while pods start, so that what is
-/// served of a pod is written as it is, neither encoded nor parsed again.
-#[derive(Clone, Debug)]
-pub(crate) enum PersistedStatus {
-    /// Read from the file.
-    Decoded(Arc<PodStatus>),
-    /// The JSON that is served.
-    Encoded(EncodedStatus),
-}
-
-/// The JSON of a status.
-#[derive(Clone, Debug)]
-pub(crate) struct EncodedStatus(Arc<RawValue>);
-
-impl EncodedStatus {
-    /// Encodes a status. It always has a JSON form.
-    pub(crate) fn new(status: &PodStatus) -> Option<Self> {
-        let json = serde_json::value::to_raw_value(status).ok()?;
-        Some(EncodedStatus(json.into()))
-    }
-
-    /// The JSON, which is not copied.
-    pub(crate) fn bytes(&self) -> Bytes {
-        Bytes::from_owner(self.clone())
-    }
-}
-
-impl AsRef<[u8]> for EncodedStatus {
-    fn as_ref(&self) -> &[u8] {
-        self.0.get().as_bytes()
-    }
-}
-
-impl Serialize for PersistedStatus {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        match self {
-            PersistedStatus::Decoded(status) => status.serialize(serializer),
-            PersistedStatus::Encoded(EncodedStatus(json)) => json.serialize(serializer),
-        }
-    }
-}
-
-impl<'de> Deserialize<'de> for PersistedStatus {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let status = PodStatus::deserialize(deserializer)?;
-        Ok(PersistedStatus::Decoded(normal_form::normalized(status)))
-    }
-}
-
-impl PersistedStatuses {
-    /// The statuses of the previous process instance.
-    pub(crate) fn take_statuses(&mut self) -> BTreeMap<String, Arc<PodStatus>> {
-        let statuses = std::mem::take(&mut self.statuses).into_iter();
-        let decoded = statuses.filter_map(|(uid, status)| match status {
-            PersistedStatus::Decoded(status) => Some((uid, status)),
-            PersistedStatus::Encoded(_) => None,
-        });
-        decoded.collect()
-    }
 }
 
 /// A state file and its pending write.
@@ -194,25 +130,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn encoded_statuses_are_written_as_they_are() {
+    fn statuses_are_read_as_they_were_written() {
         let json = r#"{"phase":"Running","podIP":"10.0.0.1","startTime":"2026-01-02T03:04:05Z"}"#;
-        let status: PodStatus = serde_json::from_str(json).unwrap();
-        let encoded = EncodedStatus::new(&status).unwrap();
-        let served: serde_json::Value = serde_json::from_slice(&encoded.bytes()).unwrap();
-        assert_eq!(
-            served,
-            serde_json::from_str::<serde_json::Value>(json).unwrap()
-        );
-        let encoded = PersistedStatus::Encoded(encoded);
-        let mut stored = PersistedStatuses {
-            statuses: BTreeMap::from([("u1".to_owned(), encoded)]),
+        let status: SharedStatus = serde_json::from_str(json).unwrap();
+        let stored = PersistedStatuses {
+            statuses: BTreeMap::from([("u1".to_owned(), status.clone())]),
             ..Default::default()
         };
         let text = serde_json::to_string(&stored).unwrap();
-        stored = serde_json::from_str(&text).unwrap();
-        assert_eq!(serde_json::to_string(&stored).unwrap(), text);
-        let restored = stored.take_statuses();
-        assert_eq!(restored["u1"].pod_ip.as_deref(), Some("10.0.0.1"));
+        let restored: PersistedStatuses = serde_json::from_str(&text).unwrap();
+        assert_eq!(serde_json::to_string(&restored).unwrap(), text);
+        assert_eq!(restored.statuses["u1"], status);
     }
 
     #[test]

@@ -1,7 +1,10 @@
 use std::fs;
+use std::hash::{BuildHasher, RandomState};
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
+use std::sync::LazyLock;
+use std::sync::atomic::{AtomicU16, Ordering};
 
 use rustix::process::Signal;
 
@@ -99,18 +102,29 @@ pub fn cni_plugins() -> Option<PathBuf> {
         .find(|dir| needed.iter().all(|name| dir.join(name).is_file()))
 }
 
-/// A currently free TCP port of the loopback address.
+/// Below the ports that the kernel gives to outgoing connections and to sockets without a port, and above
+/// those of Kubernetes' own components.
+const FREE_PORTS: std::ops::Range<u16> = 12_000..30_000;
+
+/// A currently free TCP port of the loopback address, another one with each call. Nothing else is given it
+/// by the kernel before it is used.
 ///
 /// # Errors
 /// Fails if no socket can be bound.
 pub fn free_port() -> Result<u16, HarnessError> {
-    let bound = TcpListener::bind(("127.0.0.1", 0)).and_then(|socket| socket.local_addr());
-    bound
-        .map(|address| address.port())
-        .map_err(|_| HarnessError::PortInUse {
-            address: "127.0.0.1".to_owned(),
-            port: 0,
-        })
+    static OFFSET: LazyLock<AtomicU16> = LazyLock::new(|| {
+        // Other processes begin elsewhere.
+        let random = RandomState::new().hash_one(std::process::id());
+        AtomicU16::new(u16::try_from(random >> 48).unwrap_or_default())
+    });
+    let size = FREE_PORTS.end - FREE_PORTS.start;
+    let next = || FREE_PORTS.start + OFFSET.fetch_add(1, Ordering::Relaxed) % size;
+    let mut ports = std::iter::repeat_with(next).take(usize::from(size));
+    let free = ports.find(|port| TcpListener::bind(("127.0.0.1", *port)).is_ok());
+    free.ok_or_else(|| HarnessError::PortInUse {
+        address: "127.0.0.1".to_owned(),
+        port: 0,
+    })
 }
 
 /// Fails if the port is in use.
@@ -189,4 +203,20 @@ pub fn target_dir() -> PathBuf {
 pub fn workspace() -> PathBuf {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
     here.ancestors().nth(2).unwrap_or(here).to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn free_ports_differ_and_are_not_given_by_the_kernel() {
+        let ports: BTreeSet<u16> = (0..100).map(|_| free_port().unwrap()).collect();
+        assert_eq!(ports.len(), 100);
+        let range = fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range").unwrap();
+        let first: u16 = range.split_whitespace().next().unwrap().parse().unwrap();
+        assert!(ports.iter().all(|port| *port < first), "{ports:?}");
+    }
 }

@@ -16,7 +16,6 @@
 pub mod allocation;
 pub mod apparmor;
 pub mod cgroup;
-pub mod compact;
 pub mod constants;
 pub mod declared_features;
 pub mod defaults;

@@ -1,18 +1,16 @@
 //! Mirror pods of static pods: which to create, and which to delete.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::time::Duration;
 
-use k8s_openapi::api::core::v1::PodStatus;
 use polylet_model::Manifest;
 use polylet_model::constants::pod_annotation::{CONFIG_HASH, CONFIG_MIRROR};
 use polylet_model::hash::fnv1a_32;
 use polylet_schedule::{BackoffPolicy, TokenBucket};
 use serde_json::{Value, json};
 
-use super::normal_form;
 use super::report::desired::ApiStatus;
+use super::shared_status::SharedStatus;
 
 /// How long the watch may take to deliver what was created or deleted.
 const WATCH_TIMEOUT: Duration = Duration::from_secs(5);
@@ -28,7 +26,7 @@ pub(crate) struct MirrorPod {
     /// The `config.mirror` annotation: hash of the static pod that it was created for.
     pub(crate) source_hash: String,
     pub(crate) deleting: bool,
-    pub(crate) status: Option<Arc<PodStatus>>,
+    pub(crate) status: Option<SharedStatus>,
 }
 
 /// This node's object at the API server, the owner of mirror pods.
@@ -123,12 +121,12 @@ impl MirrorPodManager {
     }
 
     /// Shares the memory of statuses that mirror pods have from this node. `own` is that of a static pod.
-    pub(crate) fn share_statuses<'a>(&mut self, own: impl Fn(&str) -> Option<&'a Arc<PodStatus>>) {
+    pub(crate) fn share_statuses<'a>(&mut self, own: impl Fn(&str) -> Option<&'a SharedStatus>) {
         for (uid, (manifest, _)) in &self.static_pods {
             let mut mirrors = self.mirrors.values_mut();
             let mirror = mirrors.find(|mirror| is_mirror_of(mirror, manifest));
             if let Some(status) = mirror.and_then(|mirror| mirror.status.as_mut()) {
-                *status = normal_form::shared(Arc::clone(status), own(uid));
+                *status = status.clone().shared_with(own(uid));
             }
         }
     }

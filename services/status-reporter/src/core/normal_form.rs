@@ -3,14 +3,11 @@
 //! The API server returns what it was sent in another form. With both in one form they are equal, so that a
 //! pod's status, which takes kilobytes, is in memory once.
 
-use std::sync::Arc;
-
 use k8s_openapi::api::core::v1::{ContainerState, PodStatus};
-use polylet_model::compact;
 
 use super::previous_status::is_owned;
 
-/// A status in normal form, without spare capacity.
+/// A status in normal form.
 ///
 /// - `lastState` is never absent at the API server; an empty one is none.
 /// - Conditions of other writers come first, each kind in its order: computed statuses have them in front,
@@ -18,7 +15,7 @@ use super::previous_status::is_owned;
 ///
 /// Everything else is computed as the API server stores it: times in whole seconds, no empty texts and lists,
 /// and quantities in canonical form.
-pub(crate) fn normalized(mut status: PodStatus) -> Arc<PodStatus> {
+pub(crate) fn normalized(mut status: PodStatus) -> PodStatus {
     let empty = ContainerState::default();
     for containers in [
         &mut status.init_container_statuses,
@@ -32,21 +29,5 @@ pub(crate) fn normalized(mut status: PodStatus) -> Arc<PodStatus> {
     if let Some(conditions) = &mut status.conditions {
         conditions.sort_by_key(is_owned);
     }
-    compact::pod_status(&mut status);
-    Arc::new(status)
-}
-
-/// The first of the known statuses that is equal to a new one, which is then not needed; else the new one.
-pub(crate) fn shared<'a>(
-    status: Arc<PodStatus>,
-    known: impl IntoIterator<Item = &'a Arc<PodStatus>>,
-) -> Arc<PodStatus> {
-    let mut known = known.into_iter();
-    let same = known.find(|known| is_same(known, &status));
-    same.cloned().unwrap_or(status)
-}
-
-/// Whether two statuses are equal; at once if they are one.
-fn is_same(a: &Arc<PodStatus>, b: &Arc<PodStatus>) -> bool {
-    Arc::ptr_eq(a, b) || a == b
+    status
 }

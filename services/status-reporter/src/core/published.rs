@@ -1,15 +1,14 @@
 //! The published status of a pod.
 
-use std::sync::Arc;
-
-use k8s_openapi::api::core::v1::PodStatus;
 use polylet_model::Manifest;
+
+use super::shared_status::SharedStatus;
 
 /// The status of a pod, with what callers want to know about it.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct PublishedStatus {
     pub(crate) manifest: Manifest,
-    pub(crate) status: Arc<PodStatus>,
+    pub(crate) status: SharedStatus,
     /// What the pod waits for, for display.
     pub(crate) waiting_for: Vec<String>,
     /// Peers whose facts are only the last known.
@@ -51,7 +50,7 @@ pub(crate) enum StatusChange {
         /// The status itself differs from the last one, of this process instance or the previous.
         changed: bool,
         /// The last status with a decided admission, of this process instance or the previous.
-        before: Option<Arc<PodStatus>>,
+        before: Option<SharedStatus>,
     },
     Removed {
         /// The last that was published in this process instance.

@@ -1,7 +1,7 @@
 //! The statuses of all pods: which are published, and which change when facts change.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
+use std::ops::Deref;
 
 use k8s_openapi::api::core::v1::PodStatus;
 use polylet_model::pod::RecentlyParsed;
@@ -9,29 +9,33 @@ use polylet_model::pod::RecentlyParsed;
 use super::compute::compute;
 use super::fact_store::FactStore;
 use super::facts::{DesiredManifest, ManifestSource, SyncProgress};
-use super::normal_form;
 use super::previous_status;
 use super::published::{PublishedStatus, StatusChange};
+use super::shared_status::SharedStatus;
 
 /// Computes statuses from facts and knows what is published.
 pub(crate) struct StatusManager {
     pub(crate) facts: FactStore,
     published: BTreeMap<String, PublishedStatus>,
     /// Last statuses of the previous process instance.
-    restored: BTreeMap<String, Arc<PodStatus>>,
+    restored: BTreeMap<String, SharedStatus>,
     /// Statuses of API pods as the API server has them.
-    api_statuses: BTreeMap<String, Arc<PodStatus>>,
+    api_statuses: BTreeMap<String, SharedStatus>,
     parsed: RecentlyParsed,
+    /// Pods whose manifests and statuses are kept as JSON alone since the last call of
+    /// [`StatusManager::take_dropped`].
+    dropped: Vec<String>,
 }
 
 impl StatusManager {
-    pub(crate) fn new(restored: BTreeMap<String, Arc<PodStatus>>) -> Self {
+    pub(crate) fn new(restored: BTreeMap<String, SharedStatus>) -> Self {
         Self {
             facts: FactStore::new(),
             published: BTreeMap::new(),
             restored,
             api_statuses: BTreeMap::new(),
             parsed: RecentlyParsed::default(),
+            dropped: Vec::new(),
         }
     }
 
@@ -46,18 +50,27 @@ impl StatusManager {
         self.facts.set_desired(source, uid, desired);
     }
 
-    /// The manifest of a pod is about to be read.
+    /// The manifest or a status of a pod is about to be read.
     fn note_parsed(&mut self, uid: &str) {
         if let Some(oldest) = self.parsed.insert(uid) {
             self.drop_parsed(&oldest);
         }
     }
 
-    /// Nothing has happened for a while: keeps manifests as JSON alone.
+    /// Nothing has happened for a while: keeps manifests and statuses as JSON alone.
     pub(crate) fn drop_all_parsed(&mut self) {
         for uid in self.parsed.take() {
             self.drop_parsed(&uid);
         }
+    }
+
+    /// Pods whose statuses are kept as JSON alone since the last call, and these statuses.
+    pub(crate) fn take_dropped(&mut self) -> impl Iterator<Item = (String, SharedStatus)> {
+        let dropped = std::mem::take(&mut self.dropped).into_iter();
+        dropped.filter_map(|uid| {
+            let status = self.published.get(&uid)?.status.clone();
+            Some((uid, status))
+        })
     }
 
     fn drop_parsed(&mut self, uid: &str) {
@@ -67,17 +80,23 @@ impl StatusManager {
         };
         let shared = desired.filter(|desired| *desired == published.manifest);
         published.manifest = shared.unwrap_or_else(|| published.manifest.unparsed());
+        published.status = published.status.unparsed();
+        if let Some(known) = self.api_statuses.get_mut(uid) {
+            *known = known.unparsed().shared_with([&published.status]);
+        }
+        self.dropped.push(uid.to_owned());
     }
 
     /// The status of a pod at the API server. The pod is reconciled when others than this node
     /// have changed it.
-    pub(crate) fn set_api_status(&mut self, uid: &str, status: Option<Arc<PodStatus>>) {
+    pub(crate) fn set_api_status(&mut self, uid: &str, status: Option<SharedStatus>) {
+        self.note_parsed(uid);
         let known = self.api_statuses.get(uid);
         // One copy of a status that was published and has come back, or that is the same as before.
         let same = self.last(uid).into_iter().chain(known);
-        let status = status.map(|status| normal_form::shared(status, same));
+        let status = status.map(|status| status.shared_with(same));
         let foreign = status.as_deref().map(previous_status::foreign_fields);
-        let known = known.map(Arc::as_ref);
+        let known = known.map(Deref::deref);
         let changed = known.map(previous_status::foreign_fields) != foreign;
         match status {
             Some(status) => self.api_statuses.insert(uid.to_owned(), status),
@@ -88,7 +107,7 @@ impl StatusManager {
         }
     }
 
-    pub(crate) fn api_status(&self, uid: &str) -> Option<&Arc<PodStatus>> {
+    pub(crate) fn api_status(&self, uid: &str) -> Option<&SharedStatus> {
         self.api_statuses.get(uid)
     }
 
@@ -120,7 +139,7 @@ impl StatusManager {
         // One copy of a status that stays, or that the API server had first.
         let last = self.last(uid);
         let known = last.into_iter().chain(self.api_statuses.get(uid));
-        published.status = normal_form::shared(published.status, known);
+        published.status = published.status.shared_with(known);
         if current == Some(&published) {
             return StatusChange::Unchanged;
         }
@@ -145,12 +164,12 @@ impl StatusManager {
         let restored = restored.map(|(last, desired)| {
             previous_status::forget_init_containers(last, &desired.manifest)
         });
-        let last = restored.as_ref().or(last.map(Arc::as_ref));
-        previous_status::previous(last, api.map(Arc::as_ref))
+        let last = restored.as_ref().or(last.map(Deref::deref));
+        previous_status::previous(last, api.map(Deref::deref))
     }
 
     /// The last status of a pod, of this process instance or the previous.
-    fn last(&self, uid: &str) -> Option<&Arc<PodStatus>> {
+    fn last(&self, uid: &str) -> Option<&SharedStatus> {
         let published = self.published.get(uid);
         published
             .map(|published| &published.status)
@@ -158,7 +177,7 @@ impl StatusManager {
     }
 
     /// The last status of every pod, to be persisted.
-    pub(crate) fn statuses(&self) -> BTreeMap<String, Arc<PodStatus>> {
+    pub(crate) fn statuses(&self) -> BTreeMap<String, SharedStatus> {
         let published = self
             .published
             .iter()

@@ -2,13 +2,11 @@
 //! is decided in `core/report`.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::time::Duration;
 
 use futures::StreamExt;
 use futures::future::LocalBoxFuture;
 use futures::stream::FuturesUnordered;
-use k8s_openapi::api::core::v1::PodStatus;
 use polylet_api::{ApiConnection, ApiErrorKind, RetryTimer};
 use polylet_kit::cause;
 use polylet_model::status::is_ready;
@@ -19,6 +17,7 @@ use tracing::{Instrument, Span};
 use crate::core::report::desired::{ApiAction, ApiStatus, DesiredStatus};
 use crate::core::report::queue::PatchQueue;
 use crate::core::report::request::{PatchResult, StatusRequest};
+use crate::core::shared_status::SharedStatus;
 use crate::metrics;
 use crate::trace::StatusStep;
 use request::ApiWriteError;
@@ -66,8 +65,13 @@ impl StatusPatcher {
     }
 
     /// A pod's desired status.
-    pub(crate) fn desired_status(&self, pod: &str) -> Option<&Arc<PodStatus>> {
+    pub(crate) fn desired_status(&self, pod: &str) -> Option<&SharedStatus> {
         self.queue.desired_status(pod)
+    }
+
+    /// Keeps a pod's statuses as JSON alone, until they are read again.
+    pub(crate) fn drop_parsed(&mut self, pod: &str, own: &SharedStatus) {
+        self.queue.drop_parsed(pod, own);
     }
 
     /// Handles the removal of a pod from this node.
@@ -144,7 +148,7 @@ impl StatusPatcher {
         &mut self,
         (request, result): CompletedPatch,
         now: Duration,
-    ) -> Option<(String, Arc<PodStatus>)> {
+    ) -> Option<(String, SharedStatus)> {
         let result = match result {
             Ok(result) => {
                 self.unavailable.succeeded();
@@ -153,7 +157,7 @@ impl StatusPatcher {
             Err(error) => self.handle_error(&request, &error, now),
         };
         let patched = match &result {
-            PatchResult::Patched(status) => Some((request.pod.clone(), Arc::clone(status))),
+            PatchResult::Patched(status) => Some((request.pod.clone(), status.clone())),
             _ => None,
         };
         if let Some(since_change) = self.queue.on_completed(&request, result, now) {

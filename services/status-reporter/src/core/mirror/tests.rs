@@ -1,3 +1,4 @@
+use k8s_openapi::api::core::v1::PodStatus;
 use serde_json::json;
 
 use super::*;
@@ -20,7 +21,7 @@ fn mirror(name: &str, source_hash: &str, deleting: bool) -> MirrorPod {
         name: name.into(),
         source_hash: source_hash.into(),
         deleting,
-        status: Some(PodStatus::default().into()),
+        status: Some(SharedStatus::from(PodStatus::default())),
     }
 }
 
@@ -40,22 +41,22 @@ fn due(mirrors: &mut MirrorPodManager, ms: u64) -> Vec<MirrorRequest> {
 #[test]
 fn a_status_that_came_from_this_node_is_in_memory_once() {
     let mut mirrors = MirrorPodManager::default();
-    let own = Arc::new(PodStatus::default());
-    let other = Arc::new(PodStatus {
+    let own = SharedStatus::from(PodStatus::default());
+    let other = SharedStatus::from(PodStatus {
         message: Some("other".into()),
         ..PodStatus::default()
     });
     mirrors.set_static_pod("u", Some((manifest("p", "h"), true)));
     for (status, is_shared) in [(&own, true), (&other, false)] {
         let mirror = MirrorPod {
-            status: Some(Arc::new(PodStatus::clone(status))),
+            status: Some(SharedStatus::from(PodStatus::clone(status))),
             ..mirror("p", "h", false)
         };
         mirrors.set_mirror("m", Some(mirror));
         mirrors.share_statuses(|uid| (uid == "u").then_some(&own));
         let (_, found) = mirrors.api_statuses().next().unwrap();
         let found = found.unwrap().status;
-        assert_eq!(Arc::ptr_eq(&found, &own), is_shared);
+        assert_eq!(found.is_same(&own), is_shared);
         assert_eq!(found, *status);
     }
 }

@@ -1,19 +1,18 @@
 //! The next request that a pod's status needs at the API server, and its priority.
 
-use std::sync::Arc;
-
 use k8s_openapi::api::core::v1::{ContainerStatus, PodStatus};
 use polylet_model::status::{is_ready, is_terminal};
 use serde_json::Value;
 
 use super::{merge, patch};
+use crate::core::shared_status::SharedStatus;
 
 /// A pod's status as this node publishes it.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct DesiredStatus {
     pub(crate) namespace: String,
     pub(crate) name: String,
-    pub(crate) status: Arc<PodStatus>,
+    pub(crate) status: SharedStatus,
     /// Whether a container may still run.
     pub(crate) may_run: bool,
     /// The deletion was requested at the API server.
@@ -27,7 +26,7 @@ pub(crate) struct DesiredStatus {
 pub(crate) struct ApiStatus {
     /// The pod's uid at the API server; for a static pod that of its mirror pod.
     pub(crate) uid: String,
-    pub(crate) status: Arc<PodStatus>,
+    pub(crate) status: SharedStatus,
 }
 
 /// A request to the API server.

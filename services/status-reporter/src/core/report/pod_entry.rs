@@ -1,14 +1,13 @@
 //! The status of one pod: desired, at the API server, and the request that is pending.
 
-use std::sync::Arc;
 use std::time::Duration;
 
-use k8s_openapi::api::core::v1::PodStatus;
 use polylet_model::hash::fnv1a_32;
 use polylet_schedule::BackoffPolicy;
 
 use super::desired::{ApiAction, ApiStatus, DesiredStatus, Priority, is_deletable, next_action};
 use super::request::{PatchResult, StatusRequest};
+use crate::core::shared_status::SharedStatus;
 
 /// How long an intermediate step waits to be batched with later ones, longer for each other waiting
 /// pod: when many pods start at once each takes longer, and their intermediate statuses would slow
@@ -37,7 +36,7 @@ pub(super) struct PodEntry {
     pub(super) desired: Option<DesiredStatus>,
     pub(super) api: Option<ApiStatus>,
     /// The status in the answer to a patch and the time until which the watch is to deliver it.
-    pub(super) patched: Option<(Arc<PodStatus>, Duration)>,
+    pub(super) patched: Option<(SharedStatus, Duration)>,
     pub(super) pending: Option<PendingRequest>,
     pub(super) in_flight: bool,
     pub(super) deleted: bool,
@@ -151,6 +150,16 @@ impl PodEntry {
         });
     }
 
+    /// Keeps the statuses as JSON alone, until they are read again.
+    pub(super) fn drop_parsed(&mut self, own: &SharedStatus) {
+        let desired = self.desired.iter_mut().map(|known| &mut known.status);
+        let settled = self.settled.iter_mut().map(|known| &mut known.status);
+        let api = self.api.iter_mut().map(|known| &mut known.status);
+        for known in desired.chain(settled).chain(api) {
+            *known = known.unparsed().shared_with([own]);
+        }
+    }
+
     /// Whether the pending request may change without a change of a status.
     pub(super) fn depends_on_time(&self) -> bool {
         let pending = self.pending.as_ref();
@@ -233,7 +242,7 @@ impl PodEntry {
 
     /// Compares the answer to a patch with what was sent: if fields are missing, repeating the patch
     /// helps little.
-    fn check_effect(&mut self, status: &Arc<PodStatus>, now: Duration) {
+    fn check_effect(&mut self, status: &SharedStatus, now: Duration) {
         let (Some(sent), Some(api)) = (self.sent.take(), &self.api) else {
             return;
         };

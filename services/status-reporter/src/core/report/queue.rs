@@ -2,15 +2,14 @@
 //! pod at a time; changes in the meantime go into the next one.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 use std::time::Duration;
 
-use k8s_openapi::api::core::v1::PodStatus;
 use polylet_schedule::TokenBucket;
 
 use super::desired::{ApiStatus, DesiredStatus};
 use super::pod_entry::PodEntry;
 use super::request::{PatchResult, StatusRequest};
+use crate::core::shared_status::SharedStatus;
 
 /// Requests in flight at most.
 const MAX_IN_FLIGHT: usize = 8;
@@ -42,9 +41,17 @@ impl PatchQueue {
     }
 
     /// A pod's desired status.
-    pub(crate) fn desired_status(&self, pod: &str) -> Option<&Arc<PodStatus>> {
+    pub(crate) fn desired_status(&self, pod: &str) -> Option<&SharedStatus> {
         let desired = self.pods.get(pod)?.desired.as_ref();
         desired.map(|desired| &desired.status)
+    }
+
+    /// Keeps a pod's statuses as JSON alone, until they are read again. Those that are equal to `own` share
+    /// it.
+    pub(crate) fn drop_parsed(&mut self, pod: &str, own: &SharedStatus) {
+        if let Some(entry) = self.pods.get_mut(pod) {
+            entry.drop_parsed(own);
+        }
     }
 
     /// Sets a pod's status at the API server as the watch reports it.

@@ -1,11 +1,9 @@
 //! Status requests and their results.
 
-use std::sync::Arc;
 use std::time::Duration;
 
-use k8s_openapi::api::core::v1::PodStatus;
-
 use super::desired::ApiAction;
+use crate::core::shared_status::SharedStatus;
 
 /// A request to send now.
 #[derive(Clone, Debug, PartialEq)]
@@ -23,7 +21,7 @@ pub(crate) struct StatusRequest {
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum PatchResult {
     /// Patched; the status as the API server has it now.
-    Patched(Arc<PodStatus>),
+    Patched(SharedStatus),
     /// Deleted, or marked for deletion.
     Deleted,
     /// Rejected for this pod: it is gone or replaced, which the watch will report, or invalid.

@@ -107,7 +107,7 @@ fn sync_all(manager: &mut StatusManager) {
         .for_each(|stream| manager.facts.mark_synced(stream));
 }
 
-fn ready_with(restored: BTreeMap<String, Arc<PodStatus>>) -> StatusManager {
+fn ready_with(restored: BTreeMap<String, SharedStatus>) -> StatusManager {
     let mut manager = StatusManager::new(restored);
     (0..4).for_each(|number| fact(&mut manager, number));
     sync_all(&mut manager);
@@ -319,7 +319,10 @@ fn restart_publishes_the_same_status() {
         assert_eq!((Some(&published.status), changed), (first.get("u"), !known));
     }
     // Restored statuses of other pods stay until everything has synced.
-    let mut manager = ready_with(BTreeMap::from([("gone".to_owned(), Arc::default())]));
+    let mut manager = ready_with(BTreeMap::from([(
+        "gone".to_owned(),
+        SharedStatus::from(PodStatus::default()),
+    )]));
     reconcile_all(&mut manager);
     assert!(manager.statuses().contains_key("gone"));
     assert!(manager.drop_restored());
@@ -328,7 +331,10 @@ fn restart_publishes_the_same_status() {
 
 #[test]
 fn a_restored_status_of_a_pod_that_is_gone_is_removed() {
-    let mut manager = ready_with(BTreeMap::from([("gone".to_owned(), Arc::default())]));
+    let mut manager = ready_with(BTreeMap::from([(
+        "gone".to_owned(),
+        SharedStatus::from(PodStatus::default()),
+    )]));
     reconcile_all(&mut manager);
     // Reported by a peer, and then no longer.
     manager

@@ -3,7 +3,6 @@
 mod deletions;
 mod failures;
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use polylet_schedule::TokenBucket;
@@ -104,11 +103,8 @@ impl Fixture {
             panic!("{request:?}")
         };
         let after = applied(&status(current), body);
-        self.queue.on_completed(
-            request,
-            PatchResult::Patched(Arc::new(after.clone())),
-            ms(now),
-        );
+        self.queue
+            .on_completed(request, PatchResult::Patched(after.clone().into()), ms(now));
         after
     }
 }
@@ -267,7 +263,7 @@ fn priorities_order_requests_and_a_pod_has_one_in_flight() {
         name: "ready".into(),
         action: ApiAction::Patch(json!({ "status": {} })),
     };
-    let result = PatchResult::Patched(Arc::new(status(running())));
+    let result = PatchResult::Patched(status(running()).into());
     fixture.queue.on_completed(&request, result, ms(1000));
     assert_eq!(
         fixture.names(1000),
@@ -314,7 +310,7 @@ fn a_status_is_in_sync_after_the_time_since_its_first_change() {
     let result = fixture.queue.on_completed(&requests[0], failed, ms(260));
     assert_eq!(result, None, "a failed patch is none");
     let requests = fixture.due(400);
-    let after = PatchResult::Patched(Arc::new(status(running())));
+    let after = PatchResult::Patched(status(running()).into());
     let result = fixture.queue.on_completed(&requests[0], after, ms(420));
     assert_eq!(result, Some(ms(320)));
 }

@@ -5,7 +5,6 @@ use polylet_model::status::ActualResources;
 use serde_json::Value;
 
 use super::*;
-use crate::core::normal_form::normalized;
 use crate::core::report::desired::{ApiStatus, DesiredStatus, next_action};
 
 /// What the API server of Kubernetes 1.36 returns after the status of [`full`] was patched.
@@ -62,7 +61,7 @@ fn container(
 }
 
 /// A pod with an init container and a container that was restarted.
-fn full(restored: BTreeMap<String, Arc<PodStatus>>) -> StatusManager {
+fn full(restored: BTreeMap<String, SharedStatus>) -> StatusManager {
     let mut manager = StatusManager::new(restored);
     let desired = DesiredManifest {
         manifest: manifest(),
@@ -92,20 +91,20 @@ fn full(restored: BTreeMap<String, Arc<PodStatus>>) -> StatusManager {
 }
 
 fn set_api_status(manager: &mut StatusManager, status: &Value) {
-    let status = serde_json::from_value(status.clone()).unwrap();
-    manager.set_api_status("u", Some(normalized(status)));
+    let status: PodStatus = serde_json::from_value(status.clone()).unwrap();
+    manager.set_api_status("u", Some(SharedStatus::from(status)));
 }
 
 fn patched() -> Value {
     serde_json::from_str(PATCHED).unwrap()
 }
 
-fn published(manager: &StatusManager) -> Arc<PodStatus> {
+fn published(manager: &StatusManager) -> SharedStatus {
     manager.statuses()["u"].clone()
 }
 
 fn is_shared(manager: &StatusManager) -> bool {
-    Arc::ptr_eq(&published(manager), manager.api_status("u").unwrap())
+    published(manager).is_same(manager.api_status("u").unwrap())
 }
 
 #[test]
@@ -134,7 +133,10 @@ fn what_was_published_comes_back_in_another_form() {
         deleting: false,
         deletable: false,
     };
-    for status in [manager.api_status("u").unwrap().clone(), Arc::new(raw)] {
+    for status in [
+        manager.api_status("u").unwrap().clone(),
+        SharedStatus::not_normalized(raw),
+    ] {
         let uid = "u".to_owned();
         assert_eq!(next_action(&desired, &ApiStatus { uid, status }), None);
     }
@@ -146,15 +148,15 @@ fn the_api_server_may_have_the_status_first() {
     set_api_status(&mut manager, &patched());
     let api = manager.api_status("u").unwrap().clone();
     reconcile_all(&mut manager).unwrap();
-    assert!(Arc::ptr_eq(&api, &published(&manager)));
+    assert!(api.is_same(&published(&manager)));
     // After a restart, the state file has it first.
     let file: PodStatus = serde_json::from_str(PATCHED).unwrap();
-    let restored = BTreeMap::from([("u".to_owned(), normalized(file))]);
+    let restored = BTreeMap::from([("u".to_owned(), SharedStatus::from(file))]);
     let mut manager = full(restored.clone());
     set_api_status(&mut manager, &patched());
     assert!(is_shared(&manager));
     reconcile_all(&mut manager).unwrap();
-    assert!(is_shared(&manager) && Arc::ptr_eq(&restored["u"], &published(&manager)));
+    assert!(is_shared(&manager) && restored["u"].is_same(&published(&manager)));
 }
 
 #[test]
@@ -169,7 +171,7 @@ fn other_facts_change_no_copy() {
     manager.facts.set_progress("u".into(), Some(progress));
     let again = reconcile_all(&mut manager).unwrap();
     assert_eq!(again.waiting_for, ["x"]);
-    assert!(is_shared(&manager) && Arc::ptr_eq(&again.status, &published(&manager)));
+    assert!(is_shared(&manager) && again.status.is_same(&published(&manager)));
 }
 
 #[test]
@@ -203,5 +205,5 @@ fn a_status_of_others_is_not_taken_for_our_own() {
     assert_eq!(published(&manager).pod_ip.as_deref(), Some("10.0.0.1"));
     // It comes again with another change of the pod.
     set_api_status(&mut manager, &changed);
-    assert!(Arc::ptr_eq(&first, manager.api_status("u").unwrap()));
+    assert!(first.is_same(manager.api_status("u").unwrap()));
 }

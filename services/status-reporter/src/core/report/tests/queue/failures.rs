@@ -154,7 +154,7 @@ fn ineffective_patches_become_rare() {
         for request in fixture.due(second * 1000) {
             // An older API server that does not know the field.
             let older = with(running(), &[("/observedGeneration", Value::Null)]);
-            let result = PatchResult::Patched(Arc::new(status(older)));
+            let result = PatchResult::Patched(status(older).into());
             fixture
                 .queue
                 .on_completed(&request, result, ms(second * 1000));
@@ -188,7 +188,7 @@ fn pod_is_deleted_despite_ineffective_patches() {
         "its terminal phase first"
     );
     let older = with(ended, &[("/observedGeneration", Value::Null)]);
-    let result = PatchResult::Patched(Arc::new(status(older.clone())));
+    let result = PatchResult::Patched(status(older.clone()).into());
     fixture.queue.on_completed(&requests[0], result, ms(5));
     fixture.queue.set_api_status("u", api("u", older), ms(6));
     assert_eq!(
