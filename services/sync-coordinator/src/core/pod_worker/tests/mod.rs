@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 use crate::core::step::Step;
 use crate::core::test_support::simple;
 
+mod at_rest;
 mod cleanup;
 mod convergence;
 mod devices;
