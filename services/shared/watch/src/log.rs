@@ -6,8 +6,9 @@ use std::sync::Arc;
 
 use crate::Position;
 
-/// Removals that are kept for watchers that resume.
-pub(crate) const REMOVALS: usize = 1024;
+/// Removals that are kept for watchers that resume: those of the time that a process needs to start. A watcher
+/// that has missed more gets everything.
+pub(crate) const REMOVALS: usize = 128;
 
 /// The state of a store.
 pub(crate) struct ChangeLog<K, V> {
