@@ -75,9 +75,9 @@ pub(super) const EXPECTED: &[ExpectedDifference] = &[
         "as above",
     ),
     expected(
-        "end-waiting",
+        "*",
         "events",
-        "- Warning FailedMount by kubelet/* of pod -: * object \"default\"/\"none\" not registered",
+        "- Warning FailedMount by kubelet/* of pod -: *object \"default\"/* not registered*",
         "the kubelet unregisters the objects of a terminating pod and then tries to mount them once more",
     ),
     expected(
