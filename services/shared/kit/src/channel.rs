@@ -22,6 +22,7 @@ use crate::cause;
 use crate::descriptor::Dependency;
 use crate::handshake::Handshake;
 use crate::request_end::end_with_message;
+use crate::resend;
 
 /// The largest message accepted from a peer, in bytes. A pod, ConfigMap or Secret can have 1.5 MiB in
 /// the cluster's store and several times that as JSON, some messages hold several manifests, and
@@ -143,11 +144,11 @@ impl Service<Request<Body>> for Channel {
         let name = self.name;
         // The one that is ready is used for this call, a copy of it for the next one.
         let copy = self.inner.clone();
-        let mut ready = std::mem::replace(&mut self.inner, copy.clone());
+        let ready = std::mem::replace(&mut self.inner, copy.clone());
         let handshake = self.handshake.clone();
         let call = async move {
             handshake.check(&copy).await?;
-            let response = ready.call(request).await?;
+            let response = resend::call(ready, request).await?;
             handshake.check(&copy).await?;
             Ok::<_, BoxError>(response)
         };

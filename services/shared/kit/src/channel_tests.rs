@@ -1,5 +1,6 @@
 use std::sync::{Arc, Mutex};
 
+use futures::FutureExt;
 use polylet_wire::lifecycle::v1::lifecycle_service_server::{
     LifecycleService, LifecycleServiceServer,
 };
@@ -110,6 +111,34 @@ async fn calls_succeed_again_after_the_peer_restarted() {
             .is_ok()
     };
     assert!(again(&mut client).await || again(&mut client).await);
+}
+
+/// The connection to a peer that drains stays open for the sake of a stream, and takes calls that it does
+/// not send.
+#[tokio::test]
+async fn a_call_that_was_not_sent_goes_to_the_next_process() {
+    let dir = tempfile::tempdir().unwrap();
+    let socket = dir.path().join("x.sock");
+    let listener = std::os::unix::net::UnixListener::bind(&socket).unwrap();
+    let process = |stop| {
+        let mut routes = Routes::default();
+        routes.add(StatusServiceServer::new(Server::default()));
+        // The socket outlives the process.
+        serve(listener.try_clone().unwrap(), routes, stop)
+    };
+    let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
+    let first = tokio::spawn(process(async { drop(stopped.await) }.boxed()));
+    let channel = Channel::new("x", &socket, &[], Arc::default());
+    let mut client = StatusServiceClient::new(channel);
+    let request = WatchPodStatusesRequest::default();
+    let _stream = client.watch_pod_statuses(request).await.unwrap();
+    drop(stop);
+    // Until the client knows.
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    assert!(!first.is_finished());
+    let _second = tokio::spawn(process(std::future::pending().boxed()));
+    let request = ListPodStatusesRequest::default();
+    client.list_pod_statuses(request).await.unwrap();
 }
 
 /// Serves `GetInfo` of a build that serves the status package at a level.

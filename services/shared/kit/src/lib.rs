@@ -52,6 +52,7 @@ mod ports;
 pub mod process_limits;
 pub mod profile;
 mod request_end;
+mod resend;
 pub mod rpc_status;
 pub mod sampling;
 pub mod serve;
