@@ -4,6 +4,7 @@
 //! [`EvictionStore`]: crate::EvictionStore
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -125,7 +126,7 @@ impl EvictionManager {
                     let mut spec =
                         manifest.into_usage_spec(&self.cgroup_root, self.evict_static_pods);
                     spec.has_terminal_phase = pod.terminal_phase() != TerminalPhase::Unspecified;
-                    self.pods.specs.insert(uid, spec).is_none()
+                    self.pods.specs.insert(uid, Arc::new(spec)).is_none()
                 }
                 Err(error) => {
                     let error = polylet_kit::report(&error);
@@ -150,7 +151,7 @@ impl EvictionManager {
         match update {
             Update::Upsert(uid, state) => {
                 let pod = convert::runtime_pod(&state);
-                self.pods.runtime.insert(uid.clone(), pod);
+                self.pods.runtime.insert(uid.clone(), Arc::new(pod));
                 self.withdraw_if_terminated(&uid);
             }
             Update::Remove(uid) => {

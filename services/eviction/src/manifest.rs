@@ -270,12 +270,12 @@ mod tests {
             spec.storage_limits,
             LocalStorageLimits::from_spec(whole.spec())
         );
-        assert_eq!(spec.containers["a"].memory.bytes, 10 << 20);
-        assert_eq!(spec.containers["a"].memory.text, "10Mi");
+        assert_eq!(spec.container("a").unwrap().memory.bytes, 10 << 20);
+        assert_eq!(spec.container("a").unwrap().memory.text, "10Mi");
         // Init containers and sidecars are blamed, too.
-        assert_eq!(spec.containers["s"].memory.text, "5Mi");
+        assert_eq!(spec.container("s").unwrap().memory.text, "5Mi");
         assert_eq!(spec.restart_policy, PodRestartPolicy::OnFailure);
-        assert_eq!(spec.containers["b"], ContainerRequests::default());
+        assert_eq!(spec.container("b"), Some(&ContainerRequests::default()));
         assert_eq!((spec.priority, spec.termination_grace_seconds), (7, 45));
         let cgroup = CgroupName::pod("/", qos::class(whole.spec()), whole.uid());
         assert_eq!(spec.cgroups[0], cgroup.path(CgroupDriver::Cgroupfs));

@@ -1,6 +1,7 @@
 //! The pods of the node, as far as eviction and its statistics need them.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use jiff::Timestamp;
 
@@ -27,8 +28,8 @@ pub(crate) struct PodUsageSpec {
     pub(crate) has_terminal_phase: bool,
     /// Possible paths of the pod's cgroup, one for each cgroup driver.
     pub(crate) cgroups: Vec<String>,
-    /// Requests by the name of a container or init container.
-    pub(crate) containers: BTreeMap<String, ContainerRequests>,
+    /// Requests of containers and init containers, by name.
+    pub(crate) containers: Box<[(String, ContainerRequests)]>,
     pub(crate) storage_limits: LocalStorageLimits,
 }
 
@@ -94,17 +95,26 @@ impl RuntimePod {
     }
 }
 
-/// All pods of the node, by uid.
+impl PodUsageSpec {
+    /// The requests of a container or init container.
+    pub(crate) fn container(&self, name: &str) -> Option<&ContainerRequests> {
+        let mut containers = self.containers.iter();
+        Some(&containers.find(|(of, _)| of == name)?.1)
+    }
+}
+
+/// All pods of the node, by uid. A copy, as each sample has one, shares what it says of them.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct NodePods {
-    pub(crate) specs: BTreeMap<String, PodUsageSpec>,
-    pub(crate) runtime: BTreeMap<String, RuntimePod>,
+    pub(crate) specs: BTreeMap<String, Arc<PodUsageSpec>>,
+    pub(crate) runtime: BTreeMap<String, Arc<RuntimePod>>,
 }
 
 impl NodePods {
     /// Pods with a ready sandbox or a running container.
     pub(crate) fn running(&self) -> impl Iterator<Item = (&String, &RuntimePod)> {
-        self.runtime.iter().filter(|(_, pod)| pod.is_running())
+        let pods = self.runtime.iter().map(|(uid, pod)| (uid, &**pod));
+        pods.filter(|(_, pod)| pod.is_running())
     }
 
     /// Running pods whose spec is known.
@@ -112,7 +122,7 @@ impl NodePods {
         &self,
     ) -> impl Iterator<Item = (&String, &PodUsageSpec, &RuntimePod)> {
         self.running()
-            .filter_map(|(uid, pod)| Some((uid, self.specs.get(uid)?, pod)))
+            .filter_map(|(uid, pod)| Some((uid, &**self.specs.get(uid)?, pod)))
     }
 
     /// Whether the pod runs nothing and never will again, as far as this service knows. `evicted` pods
@@ -145,7 +155,7 @@ impl NodePods {
 
     /// Whether the pod has a ready sandbox or a running container.
     pub(crate) fn is_running(&self, uid: &str) -> bool {
-        self.runtime.get(uid).is_some_and(RuntimePod::is_running)
+        self.runtime.get(uid).is_some_and(|pod| pod.is_running())
     }
 }
 

@@ -110,7 +110,7 @@ pub(super) fn candidate(
     let total = cgroup.as_deref().map(|cgroup| mounts.usage(cgroup));
     let container = |(index, container): (usize, &RunningContainer)| {
         // Ephemeral containers have no requests and are not blamed.
-        let requests = spec.containers.get(&container.name)?.clone();
+        let requests = spec.container(&container.name)?.clone();
         let usage = container_cgroup(mounts, cgroup.as_deref(), &container.id)
             .map(|cgroup| mounts.usage(&cgroup))
             .unwrap_or_default();

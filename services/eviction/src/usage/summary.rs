@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use jiff::Timestamp;
 use polylet_walk::DiskUsage;
@@ -108,8 +109,8 @@ pub(super) struct SummaryJob {
 /// A pod in a summary.
 pub(super) struct SummaryPod {
     pub(super) uid: String,
-    pub(super) spec: Option<PodUsageSpec>,
-    pub(super) pod: RuntimePod,
+    pub(super) spec: Option<Arc<PodUsageSpec>>,
+    pub(super) pod: Arc<RuntimePod>,
     pub(super) volumes: Vec<MeasuredVolume>,
 }
 

@@ -1,5 +1,7 @@
 //! Which pods will never run again, and what is left of them.
 
+use std::sync::Arc;
+
 use super::*;
 use crate::core::pods::{
     DeadContainer, NodePods, PodRestartPolicy, PodUsageSpec, RunningContainer, RuntimePod,
@@ -14,8 +16,9 @@ fn dead(second: i64, failed: bool) -> DeadContainer {
 
 fn node(spec: Option<PodUsageSpec>, pod: RuntimePod) -> NodePods {
     let mut pods = NodePods::default();
-    pods.specs.extend(spec.map(|spec| ("u".to_owned(), spec)));
-    pods.runtime.insert("u".to_owned(), pod);
+    pods.specs
+        .extend(spec.map(|spec| ("u".to_owned(), Arc::new(spec))));
+    pods.runtime.insert("u".to_owned(), Arc::new(pod));
     pods
 }
 

@@ -4,7 +4,7 @@ use std::collections::{BTreeSet, VecDeque};
 
 /// Parsed manifests at a time. More than start at once on most nodes: one that is dropped during a start
 /// is parsed again with the pod's next change.
-const MAX_PARSED: usize = 128;
+const MAX_PARSED: usize = 16;
 
 /// The pods whose manifests were read last, so that those of all others are kept as JSON alone.
 #[derive(Debug, Default)]

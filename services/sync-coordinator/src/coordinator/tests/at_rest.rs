@@ -38,5 +38,5 @@ fn manifests_of_many_pods_are_not_parsed_at_once() {
         let worker = worker(&coordinator, uid);
         worker.pod.spec.as_ref().unwrap().manifest.is_parsed()
     };
-    assert_eq!(uids.iter().filter(parsed).count(), 128);
+    assert_eq!(uids.iter().filter(parsed).count(), 16);
 }
