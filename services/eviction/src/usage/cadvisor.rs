@@ -128,7 +128,7 @@ impl CadvisorJob {
     /// The cgroups of a pod, its sandbox, which has the network, and its containers.
     fn pod(&self, summary: &SummaryPod, cgroups: &mut Vec<CgroupSeries>) {
         let pod = &summary.pod;
-        let Some(cgroup) = pod::pod_cgroup(&self.mounts, summary.spec.as_ref()) else {
+        let Some(cgroup) = pod::pod_cgroup(&self.mounts, summary.spec.as_deref()) else {
             return;
         };
         let identity = CgroupIdentity {

@@ -110,7 +110,7 @@ pub(super) struct SummaryJob {
 pub(super) struct SummaryPod {
     pub(super) uid: String,
     pub(super) spec: Option<Arc<PodUsageSpec>>,
-    pub(super) pod: Arc<RuntimePod>,
+    pub(super) pod: RuntimePod,
     pub(super) volumes: Vec<MeasuredVolume>,
 }
 
@@ -183,7 +183,7 @@ impl SummaryJob {
 
     fn pod_stats(&self, summary: &SummaryPod) -> PodStats {
         let SummaryPod { uid, spec, pod, .. } = summary;
-        let cgroup = pod::pod_cgroup(&self.mounts, spec.as_ref());
+        let cgroup = pod::pod_cgroup(&self.mounts, spec.as_deref());
         let usage = cgroup
             .as_deref()
             .map(|cgroup| self.mounts.stats(cgroup, self.detail))
