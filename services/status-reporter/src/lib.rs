@@ -53,6 +53,8 @@ mod state_file;
 pub mod status_store;
 mod trace;
 
+pub use core::shared_status::SharedStatus;
+
 use polylet_kit::{
     Api, BoxError, Ctx, Dependency, Service, ServiceDescriptor, StateFileDecl, StateFormat,
 };

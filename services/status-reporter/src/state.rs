@@ -289,7 +289,7 @@ impl State {
     }
 
     /// The last status of every pod, to be persisted.
-    pub(crate) fn statuses(&self) -> BTreeMap<String, SharedStatus> {
+    pub fn statuses(&self) -> BTreeMap<String, SharedStatus> {
         self.manager.statuses()
     }
 }

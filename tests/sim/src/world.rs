@@ -1,13 +1,12 @@
 //! The state of the simulation.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
-use k8s_openapi::api::core::v1::PodStatus;
 use polylet_device_manager::core::allocations::DeviceAllocations;
 use polylet_image_gc::core::records::ImageRecords;
 use polylet_pod_config::core::state::PersistedSource as Accepted;
+use polylet_status_reporter::SharedStatus;
 use polylet_sync_coordinator::core::checkpoint::PodCheckpoint;
 use polylet_sync_coordinator::core::view::PodLifecycle;
 use polylet_volume_manager::core::layout::VolumeKey;
@@ -111,7 +110,7 @@ pub struct Disk {
     /// The prober's results.
     pub probe_results: polylet_prober::manager::Results,
     /// The published statuses.
-    pub statuses: BTreeMap<String, Arc<PodStatus>>,
+    pub statuses: BTreeMap<String, SharedStatus>,
     /// The failed writes of a pod's checkpoint in a row.
     pub failed: BTreeMap<String, u32>,
     /// The pods' directories with their volumes.

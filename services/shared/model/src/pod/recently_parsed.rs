@@ -28,7 +28,6 @@ impl RecentlyParsed {
     }
 
     /// Takes all, because nothing happens any more.
-    #[must_use]
     pub fn take(&mut self) -> impl Iterator<Item = String> + use<> {
         self.uids.clear();
         std::mem::take(&mut self.order).into_iter()
