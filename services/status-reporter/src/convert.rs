@@ -18,6 +18,7 @@ use polylet_wire::{podconfig, time};
 
 use crate::core::facts::{RuntimePodState, SyncProgress};
 use crate::core::mirror::{MirrorPod, NodeRef};
+use crate::core::normal_form;
 use crate::core::published::PublishedStatus;
 use crate::core::shared_status::SharedStatus;
 
@@ -210,6 +211,7 @@ pub(crate) fn api_status(status: &[u8], uid: &str) -> Option<SharedStatus> {
             tracing::warn!(pod_uid = uid, %error, "invalid pod status from API server; ignored");
         })
         .ok()
+        .map(normal_form::normalized)
 }
 
 pub(crate) fn mirror_pod(uid: &str, mirror: &podconfig::v1::MirrorPod) -> MirrorPod {

@@ -14,12 +14,14 @@ use crate::ids::PodUid;
 use crate::names;
 
 mod container;
+mod decoded;
 mod digest;
 mod recently_parsed;
 mod shared_container;
 
 use container::kind_of_init;
 pub use container::{ContainerKind, RestartPolicy, as_container, is_sidecar};
+use decoded::DecodedManifest;
 pub use digest::digest;
 use digest::digest_of;
 pub use recently_parsed::RecentlyParsed;
@@ -51,27 +53,7 @@ struct ManifestInner {
     /// Computed from `raw` on first use: most readers of a manifest need none.
     digest: OnceLock<String>,
     /// Several times as large as `raw`, from which it follows.
-    parsed: OnceLock<Box<ParsedPod>>,
-}
-
-/// All that is read of the JSON.
-#[derive(Default)]
-struct ParsedPod {
-    metadata: ObjectMeta,
-    spec: PodSpec,
-    ephemeral: Vec<Container>,
-}
-
-impl ParsedPod {
-    fn new(metadata: ObjectMeta, spec: PodSpec) -> Self {
-        let ephemeral = spec.ephemeral_containers.iter().flatten();
-        let ephemeral = ephemeral.map(as_container).collect();
-        Self {
-            metadata,
-            spec,
-            ephemeral,
-        }
-    }
+    parsed: OnceLock<Box<DecodedManifest>>,
 }
 
 impl Manifest {
@@ -121,16 +103,16 @@ impl Manifest {
             uid: PodUid::from(uid),
             raw,
             digest,
-            parsed: OnceLock::from(Box::new(ParsedPod::new(pod.metadata, spec))),
+            parsed: OnceLock::from(Box::new(DecodedManifest::new(pod.metadata, spec))),
         })))
     }
 
-    fn parsed(&self) -> &ParsedPod {
+    fn parsed(&self) -> &DecodedManifest {
         self.0.parsed.get_or_init(|| {
             // It was parsed before, so this cannot fail.
             let pod: Pod = serde_json::from_slice(&self.0.raw).unwrap_or_default();
             let spec = pod.spec.unwrap_or_default();
-            Box::new(ParsedPod::new(pod.metadata, spec))
+            Box::new(DecodedManifest::new(pod.metadata, spec))
         })
     }
 

@@ -8,8 +8,8 @@ use polylet_model::status::{self, ContainerPhase, PodWorkerState, RuntimeSandbox
 
 use super::fact_store::FactStore;
 use super::facts::{DesiredManifest, FactStream, ManifestSource, RuntimePodState, SyncProgress};
+use super::normal_form;
 use super::published::{PublishedStatus, Teardown};
-use super::shared_status::SharedStatus;
 
 /// Computes a pod's status; `last_manifest` is that of its published status, `previous` gives the
 /// previous status. `None` while its manifest is unknown, or its streams have not synced.
@@ -75,7 +75,7 @@ pub(super) fn compute(
     });
     Some(PublishedStatus {
         manifest: manifest.clone(),
-        status: SharedStatus::from(status),
+        status: normal_form::normalized(status),
         waiting_for: progress.waiting_for.clone(),
         stale: stale_peers(facts, uid, desired, state),
         teardown: Teardown {

@@ -8,7 +8,7 @@ pub(crate) mod facts;
 pub(crate) mod host_ip_family;
 pub(crate) mod mirror;
 pub(crate) mod node;
-mod normal_form;
+pub(crate) mod normal_form;
 pub(crate) mod pod_start;
 mod previous_status;
 pub(crate) mod published;

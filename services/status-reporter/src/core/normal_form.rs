@@ -6,6 +6,7 @@
 use k8s_openapi::api::core::v1::{ContainerState, PodStatus};
 
 use super::previous_status::is_owned;
+use super::shared_status::SharedStatus;
 
 /// A status in normal form.
 ///
@@ -15,7 +16,7 @@ use super::previous_status::is_owned;
 ///
 /// Everything else is computed as the API server stores it: times in whole seconds, no empty texts and lists,
 /// and quantities in canonical form.
-pub(crate) fn normalized(mut status: PodStatus) -> PodStatus {
+pub(crate) fn normalized(mut status: PodStatus) -> SharedStatus {
     let empty = ContainerState::default();
     for containers in [
         &mut status.init_container_statuses,
@@ -29,5 +30,10 @@ pub(crate) fn normalized(mut status: PodStatus) -> PodStatus {
     if let Some(conditions) = &mut status.conditions {
         conditions.sort_by_key(is_owned);
     }
-    status
+    status.into()
+}
+
+/// The same of a status that may be in normal form already, which is kept then.
+pub(crate) fn renormalized(status: SharedStatus) -> SharedStatus {
+    normalized(PodStatus::clone(&status)).shared_with([&status])
 }

@@ -9,9 +9,7 @@ use k8s_openapi::api::core::v1::PodStatus;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::value::RawValue;
 
-use super::normal_form;
-
-/// A status that is shared by all that know it: cheap to clone, and never changed. It is in normal form.
+/// A status that is shared by all that know it: cheap to clone, and never changed.
 #[derive(Clone)]
 pub struct SharedStatus(Arc<SharedStatusInner>);
 
@@ -61,14 +59,6 @@ impl SharedStatus {
     }
 
     #[cfg(test)]
-    pub(crate) fn not_normalized(status: PodStatus) -> Self {
-        Self(Arc::new(SharedStatusInner {
-            parsed: OnceLock::from(Box::new(status)),
-            json: OnceLock::new(),
-        }))
-    }
-
-    #[cfg(test)]
     pub(crate) fn is_same(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
     }
@@ -83,10 +73,9 @@ impl SharedStatus {
 }
 
 impl From<PodStatus> for SharedStatus {
-    /// Brings a status into normal form.
     fn from(status: PodStatus) -> Self {
         Self(Arc::new(SharedStatusInner {
-            parsed: OnceLock::from(Box::new(normal_form::normalized(status))),
+            parsed: OnceLock::from(Box::new(status)),
             json: OnceLock::new(),
         }))
     }

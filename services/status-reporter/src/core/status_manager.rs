@@ -9,6 +9,7 @@ use polylet_model::pod::RecentlyParsed;
 use super::compute::compute;
 use super::fact_store::FactStore;
 use super::facts::{DesiredManifest, ManifestSource, SyncProgress};
+use super::normal_form;
 use super::previous_status;
 use super::published::{PublishedStatus, StatusChange};
 use super::shared_status::SharedStatus;
@@ -29,10 +30,13 @@ pub(crate) struct StatusManager {
 
 impl StatusManager {
     pub(crate) fn new(restored: BTreeMap<String, SharedStatus>) -> Self {
+        // A former version may have written them in another form.
+        let normal = |(uid, status)| (uid, normal_form::renormalized(status));
+        let restored = restored.into_iter().map(normal);
         Self {
             facts: FactStore::new(),
             published: BTreeMap::new(),
-            restored,
+            restored: restored.collect(),
             api_statuses: BTreeMap::new(),
             parsed: RecentlyParsed::default(),
             dropped: Vec::new(),

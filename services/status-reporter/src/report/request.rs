@@ -8,9 +8,9 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::time::{Instant, timeout};
 
+use crate::core::normal_form;
 use crate::core::report::desired::ApiAction;
 use crate::core::report::request::{PatchResult, StatusRequest};
-use crate::core::shared_status::SharedStatus;
 
 /// How long the API server may take to respond.
 const TIMEOUT: Duration = Duration::from_secs(10);
@@ -65,7 +65,7 @@ pub(crate) async fn send(
         ApiAction::Patch(body) => {
             let response = patch(connection, format!("{path}/status"), body).await?;
             match serde_json::from_str(&response) {
-                Ok(PatchedPod { status }) => PatchResult::Patched(SharedStatus::from(status)),
+                Ok(PatchedPod { status }) => PatchResult::Patched(normal_form::normalized(status)),
                 // Not a pod: the watch will report the status.
                 Err(_) => PatchResult::Rejected,
             }

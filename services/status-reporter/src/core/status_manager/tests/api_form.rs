@@ -5,6 +5,7 @@ use polylet_model::status::ActualResources;
 use serde_json::Value;
 
 use super::*;
+use crate::core::normal_form::normalized;
 use crate::core::report::desired::{ApiStatus, DesiredStatus, next_action};
 
 /// What the API server of Kubernetes 1.36 returns after the status of [`full`] was patched.
@@ -92,7 +93,7 @@ fn full(restored: BTreeMap<String, SharedStatus>) -> StatusManager {
 
 fn set_api_status(manager: &mut StatusManager, status: &Value) {
     let status: PodStatus = serde_json::from_value(status.clone()).unwrap();
-    manager.set_api_status("u", Some(SharedStatus::from(status)));
+    manager.set_api_status("u", Some(normalized(status)));
 }
 
 fn patched() -> Value {
@@ -135,7 +136,7 @@ fn what_was_published_comes_back_in_another_form() {
     };
     for status in [
         manager.api_status("u").unwrap().clone(),
-        SharedStatus::not_normalized(raw),
+        SharedStatus::from(raw),
     ] {
         let uid = "u".to_owned();
         assert_eq!(next_action(&desired, &ApiStatus { uid, status }), None);
@@ -151,7 +152,7 @@ fn the_api_server_may_have_the_status_first() {
     assert!(api.is_same(&published(&manager)));
     // After a restart, the state file has it first.
     let file: PodStatus = serde_json::from_str(PATCHED).unwrap();
-    let restored = BTreeMap::from([("u".to_owned(), SharedStatus::from(file))]);
+    let restored = BTreeMap::from([("u".to_owned(), normalized(file))]);
     let mut manager = full(restored.clone());
     set_api_status(&mut manager, &patched());
     assert!(is_shared(&manager));
