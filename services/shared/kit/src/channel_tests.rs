@@ -120,25 +120,28 @@ async fn a_call_that_was_not_sent_goes_to_the_next_process() {
     let dir = tempfile::tempdir().unwrap();
     let socket = dir.path().join("x.sock");
     let listener = std::os::unix::net::UnixListener::bind(&socket).unwrap();
-    let process = |stop| {
+    let process = |server, stop| {
         let mut routes = Routes::default();
-        routes.add(StatusServiceServer::new(Server::default()));
+        routes.add(StatusServiceServer::new(server));
         // The socket outlives the process.
         serve(listener.try_clone().unwrap(), routes, stop)
     };
     let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
-    let first = tokio::spawn(process(async { drop(stopped.await) }.boxed()));
+    let stopped = async { drop(stopped.await) }.boxed();
+    let first = tokio::spawn(process(Server::default(), stopped));
     let channel = Channel::new("x", &socket, &[], Arc::default());
     let mut client = StatusServiceClient::new(channel);
     let request = WatchPodStatusesRequest::default();
     let _stream = client.watch_pod_statuses(request).await.unwrap();
     drop(stop);
-    // Until the client knows.
-    tokio::time::sleep(Duration::from_millis(50)).await;
+    let next = Server::default();
+    let _second = tokio::spawn(process(next.clone(), std::future::pending().boxed()));
+    // The first one answers until the client knows that it drains.
+    while next.seen.lock().unwrap().is_empty() {
+        let request = ListPodStatusesRequest::default();
+        client.list_pod_statuses(request).await.unwrap();
+    }
     assert!(!first.is_finished());
-    let _second = tokio::spawn(process(std::future::pending().boxed()));
-    let request = ListPodStatusesRequest::default();
-    client.list_pod_statuses(request).await.unwrap();
 }
 
 /// Serves `GetInfo` of a build that serves the status package at a level.
