@@ -4,9 +4,10 @@ use std::collections::BTreeMap;
 use std::future::ready;
 
 use futures::{Stream, StreamExt};
-use polylet_model::hash::Fnv1a128;
+use polylet_model::hash::{Fnv1a128, fnv1a_128};
 use polylet_wire::podconfig::v1::watch_pods_response::Change;
 use polylet_wire::podconfig::v1::{Pod, WatchPodsResponse};
+use prost::Message;
 use tonic::Status;
 
 use crate::core::mask::ManifestMask;
@@ -31,8 +32,8 @@ pub(super) fn pods(
 
 struct StreamPruner {
     mask: ManifestMask,
-    /// Pods by uid, as last sent.
-    sent: BTreeMap<String, Pod>,
+    /// Hashes of the pods as last sent, by uid.
+    sent: BTreeMap<String, u128>,
 }
 
 impl StreamPruner {
@@ -76,10 +77,9 @@ impl StreamPruner {
             cause: None,
             ..pod.clone()
         };
-        let uid = uid.unwrap_or_default();
-        let unchanged = self.sent.get(&uid) == Some(&identity);
-        self.sent.insert(uid, identity);
-        Ok((!unchanged).then_some(pod))
+        let identity = fnv1a_128(&identity.encode_to_vec());
+        let before = self.sent.insert(uid.unwrap_or_default(), identity);
+        Ok((before != Some(identity)).then_some(pod))
     }
 }
 

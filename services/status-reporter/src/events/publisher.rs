@@ -184,6 +184,10 @@ impl EventPublisher {
             let QueuedNotice {
                 notice, position, ..
             } = self.queue.pop_front()?;
+            if self.queue.is_empty() {
+                // A queue that was full once would stay as large.
+                self.queue = VecDeque::new();
+            }
             let (service, incarnation, number) = position;
             self.sent.insert(service, (incarnation, number));
             self.writer.schedule();

@@ -139,6 +139,11 @@ impl PodSpecView {
             .active_deadline_seconds
             .and_then(|s| u64::try_from(s).ok());
         let deleting = manifest.deletion_timestamp().is_some();
+        let containers = manifest.shared_containers();
+        let containers = containers.map(|(kind, c)| ContainerSpecView::new(kind, c));
+        let mut containers: Vec<_> = containers.collect();
+        // Kept as long as the pod: a vector that grows has room for four.
+        containers.shrink_to_fit();
         PodSpecView {
             namespace: manifest.namespace().to_owned(),
             name: manifest.name().to_owned(),
@@ -169,10 +174,7 @@ impl PodSpecView {
                 .volumes
                 .as_ref()
                 .is_some_and(|volumes| !volumes.is_empty()),
-            containers: manifest
-                .shared_containers()
-                .map(|(kind, c)| ContainerSpecView::new(kind, c))
-                .collect(),
+            containers,
         }
     }
 

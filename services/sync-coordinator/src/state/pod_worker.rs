@@ -18,7 +18,7 @@ use crate::core::pod_spec::PodSpecView;
 use crate::core::pod_syncs::SyncMeter;
 use crate::core::step::StepKey;
 use crate::core::view::PodLifecycle;
-use crate::core::view::PodSyncStatus;
+use crate::core::view::{PodSyncStatus, free_if_empty};
 
 /// One pod.
 pub(crate) struct PodWorker {
@@ -170,8 +170,16 @@ impl PodWorker {
         self.manifest = Some(manifest);
     }
 
-    /// Keeps the manifest as JSON alone, until it is read again.
-    pub(crate) fn drop_parsed(&mut self) {
+    /// Frees what a pod at rest does not need: the manifest is JSON alone, until it is read again.
+    pub(crate) fn free_spare(&mut self) {
+        self.pod.free_empty_maps();
+        free_if_empty(&mut self.cancel_tokens);
+        free_if_empty(&mut self.object_watches);
+        self.pod.pending_effects.shrink_to_fit();
+        self.drop_parsed();
+    }
+
+    fn drop_parsed(&mut self) {
         let Some(manifest) = &mut self.manifest else {
             return;
         };

@@ -126,7 +126,7 @@ impl PodWorkers {
     fn note_parsed(&mut self, uid: &str) {
         let oldest = self.parsed.insert(uid);
         if let Some(worker) = oldest.and_then(|oldest| self.workers.get_mut(&oldest)) {
-            worker.drop_parsed();
+            worker.free_spare();
         }
     }
 
@@ -134,7 +134,7 @@ impl PodWorkers {
     pub(crate) fn drop_all_parsed(&mut self) {
         for uid in self.parsed.take() {
             if let Some(worker) = self.workers.get_mut(&uid) {
-                worker.drop_parsed();
+                worker.free_spare();
             }
         }
     }

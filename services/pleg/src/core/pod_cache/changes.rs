@@ -51,7 +51,12 @@ impl DeferredChanges {
 
     /// Removes what waits for an id, and returns the status that its event had.
     pub(super) fn take(&mut self, id: &str) -> Option<SandboxStatus> {
-        self.0.remove(id).and_then(|deferred| deferred.sandbox)
+        let taken = self.0.remove(id);
+        if self.0.is_empty() {
+            // Else room for eleven stays allocated, of each pod at rest.
+            self.0.clear();
+        }
+        taken.and_then(|deferred| deferred.sandbox)
     }
 
     pub(super) fn take_due(&mut self, now: Timestamp) -> Vec<RecordChange> {

@@ -97,13 +97,13 @@ impl SpanQueue {
 
     pub(super) fn take(&self) -> Vec<SpanData> {
         let mut waiting = self.waiting();
-        let count = waiting.spans.len().min(MAX_BATCH);
-        waiting.sending = count > 0;
-        let batch = waiting.spans.drain(..count).collect();
-        if waiting.spans.is_empty() && waiting.spans.capacity() > MAX_BATCH {
-            waiting.spans.shrink_to(0);
+        // Without its buffer: at rest, it would stay as large as the largest batch.
+        let mut batch = std::mem::take(&mut waiting.spans);
+        if batch.len() > MAX_BATCH {
+            waiting.spans = batch.split_off(MAX_BATCH);
         }
-        batch
+        waiting.sending = !batch.is_empty();
+        batch.into()
     }
 
     /// Notes what became of the spans that were taken.

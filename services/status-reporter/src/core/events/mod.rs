@@ -3,12 +3,11 @@
 
 use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
-use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
 use lru::LruCache;
-use polylet_model::hash::fnv1a_128;
+use polylet_model::hash::{Fnv1a128, fnv1a_128};
 use polylet_schedule::TokenBucket;
 use serde_json::{Map, Value, json};
 
@@ -52,6 +51,16 @@ pub(crate) struct EventNotice {
     pub(crate) annotations: BTreeMap<String, String>,
 }
 
+impl EventNotice {
+    /// What its rate limit depends on: object and type.
+    fn limit_key(&self) -> EventKey {
+        let object = &self.object;
+        let kind = combine(self.warning.into(), &object.kind);
+        let name = combine(combine(kind, &object.namespace), &object.name);
+        combine(name, &object.uid)
+    }
+}
+
 /// An event to write to the API server.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct PendingEvent {
@@ -63,8 +72,9 @@ pub(crate) struct PendingEvent {
     pub(crate) patch: Option<Value>,
 }
 
-/// What events to be combined have in common: object, type and reason.
-type AggregateKey = (Arc<InvolvedObject>, bool, String);
+/// A hash of what identifies an event among the thousands that are known: the texts would take several times
+/// the memory.
+type EventKey = u128;
 
 #[derive(Clone)]
 struct AggregateRecord {
@@ -75,18 +85,21 @@ struct AggregateRecord {
 
 #[derive(Clone)]
 struct EmittedEvent {
-    name: String,
+    /// The end of its name.
+    suffix: u64,
     first: Timestamp,
     count: u32,
 }
 
-/// Combines, counts and limits events. Times are relative to the start of the process. An object is in memory
-/// once for all of its events.
+/// Combines, counts and limits events. Times are relative to the start of the process.
 pub(crate) struct Correlator {
     node: String,
-    aggregates: LruCache<AggregateKey, AggregateRecord>,
-    emitted: LruCache<(AggregateKey, String, u128), EmittedEvent>,
-    spam_filter: LruCache<(Arc<InvolvedObject>, bool), TokenBucket<Duration>>,
+    /// By object, type and reason, which events to be combined have in common.
+    aggregates: LruCache<EventKey, AggregateRecord>,
+    /// By these, the field path and the message.
+    emitted: LruCache<EventKey, EmittedEvent>,
+    /// By object and type.
+    spam_filter: LruCache<EventKey, TokenBucket<Duration>>,
 }
 
 impl Correlator {
@@ -105,14 +118,14 @@ impl Correlator {
         notice: &EventNotice,
         now: Duration,
     ) -> Option<PendingEvent> {
-        let limit_key = self.limit_key(notice);
-        let aggregate = (limit_key.0.clone(), notice.warning, notice.reason.clone());
-        let (message, key) = if self.is_aggregated(&aggregate, notice, now) {
+        let limit_key = notice.limit_key();
+        let aggregate = combine(limit_key, &notice.reason);
+        let (message, key) = if self.is_aggregated(aggregate, notice, now) {
             let message = format!("(combined from similar events): {}", notice.message);
             // All of them count up one event.
-            (message, (aggregate, String::new(), 0))
+            (message, aggregate)
         } else {
-            let key = (aggregate, notice.field_path.clone(), hash(&notice.message));
+            let key = combine(combine(aggregate, &notice.field_path), &notice.message);
             (notice.message.clone(), key)
         };
         let emitted = match self.emitted.get(&key) {
@@ -121,7 +134,7 @@ impl Correlator {
                 ..known.clone()
             },
             None => EmittedEvent {
-                name: event_name(&notice.object.name, &notice.id),
+                suffix: hash(&notice.id) as u64,
                 first: notice.at,
                 count: 1,
             },
@@ -131,21 +144,12 @@ impl Correlator {
             .spam_filter
             .get_or_insert_mut(limit_key, || TokenBucket::new(SPAM_RATE, SPAM_BURST, now));
         let allowed = limit.try_take(now).is_ok();
-        allowed.then(|| self.pending_event(notice, &message, emitted))
-    }
-
-    /// What the rate limit of a notice depends on, with the object of earlier notices.
-    fn limit_key(&mut self, notice: &EventNotice) -> (Arc<InvolvedObject>, bool) {
-        let key = (Arc::new(notice.object.clone()), notice.warning);
-        match self.spam_filter.get_key_value(&key) {
-            Some((known, _)) => known.clone(),
-            None => key,
-        }
+        allowed.then(|| self.pending_event(notice, &message, &emitted))
     }
 
     /// Whether a notice is combined with similar ones.
-    fn is_aggregated(&mut self, key: &AggregateKey, notice: &EventNotice, now: Duration) -> bool {
-        let known = self.aggregates.get(key).cloned();
+    fn is_aggregated(&mut self, key: EventKey, notice: &EventNotice, now: Duration) -> bool {
+        let known = self.aggregates.get(&key).cloned();
         let recent = known.filter(|known| now.saturating_sub(known.last) <= AGGREGATE_INTERVAL);
         let mut record = recent.unwrap_or(AggregateRecord {
             messages: Vec::new(),
@@ -161,7 +165,7 @@ impl Correlator {
             record.messages.remove(0);
         }
         record.messages.shrink_to_fit();
-        self.aggregates.put(key.clone(), record);
+        self.aggregates.put(key, record);
         aggregated
     }
 
@@ -169,9 +173,10 @@ impl Correlator {
         &self,
         notice: &EventNotice,
         message: &str,
-        emitted: EmittedEvent,
+        emitted: &EmittedEvent,
     ) -> PendingEvent {
         let involved = &notice.object;
+        let name = event_name(&involved.name, emitted.suffix);
         let namespace = match involved.namespace.as_str() {
             "" => "default",
             namespace => namespace,
@@ -192,7 +197,7 @@ impl Correlator {
             }
         }
         let mut metadata = Map::from_iter([
-            ("name".to_owned(), json!(emitted.name)),
+            ("name".to_owned(), json!(name)),
             ("namespace".to_owned(), json!(namespace)),
         ]);
         if !notice.annotations.is_empty() {
@@ -211,7 +216,7 @@ impl Correlator {
         let patch = json!({ "count": emitted.count, "lastTimestamp": last, "message": message });
         PendingEvent {
             namespace: namespace.to_owned(),
-            name: emitted.name,
+            name,
             event,
             patch: (emitted.count > 1).then_some(patch),
         }
@@ -228,9 +233,17 @@ fn hash(text: &str) -> u128 {
     fnv1a_128(text.as_bytes())
 }
 
+/// A key that is less general by one text.
+fn combine(key: EventKey, text: &str) -> EventKey {
+    let mut hash = Fnv1a128::default();
+    hash.update(&key.to_be_bytes());
+    hash.update(text.as_bytes());
+    hash.finish()
+}
+
 /// The name of an event: its object's, and a suffix unique to the notice.
-fn event_name(object: &str, id: &str) -> String {
-    let suffix = format!(".{:016x}", hash(id) as u64);
+fn event_name(object: &str, suffix: u64) -> String {
+    let suffix = format!(".{suffix:016x}");
     let object: String = object.chars().take(MAX_NAME - suffix.len()).collect();
     // A name that is cut off may not end in a separator.
     format!("{}{suffix}", object.trim_end_matches(['.', '-']))

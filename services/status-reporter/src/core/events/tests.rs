@@ -132,7 +132,7 @@ fn object_is_rate_limited() {
 
 #[test]
 fn long_names_are_cut_off() {
-    let name = event_name(&format!("{}.{}", "a".repeat(235), "b".repeat(20)), "id");
+    let name = event_name(&format!("{}.{}", "a".repeat(235), "b".repeat(20)), 7);
     assert_eq!(name.len(), 235 + 17);
     assert!(name.len() <= MAX_NAME && !name.contains(".."));
 }

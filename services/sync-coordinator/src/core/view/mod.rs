@@ -6,7 +6,7 @@ mod pod;
 
 pub use lifecycle::{ContainerStop, PendingRestart, PodLifecycle, PostStartState};
 pub use node::{NodePressure, NodeState};
-pub use pod::{InFlight, PodSyncStatus, ProbeFailure, ResolvedImage, StepBackoff};
+pub use pod::{InFlight, PodSyncStatus, ProbeFailure, ResolvedImage, StepBackoff, free_if_empty};
 
 use jiff::Timestamp;
 

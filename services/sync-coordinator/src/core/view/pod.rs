@@ -160,6 +160,21 @@ impl PodSyncStatus {
         self.removal_requested && is_served
     }
 
+    /// Frees what maps without entries have allocated: room for eleven, of each pod at rest.
+    pub fn free_empty_maps(&mut self) {
+        free_if_empty(&mut self.images);
+        free_if_empty(&mut self.image_searches);
+        free_if_empty(&mut self.prepared_devices);
+        free_if_empty(&mut self.sub_paths);
+        free_if_empty(&mut self.in_flight);
+        free_if_empty(&mut self.failures);
+        free_if_empty(&mut self.probe_failures);
+        free_if_empty(&mut self.previous_exits);
+        free_if_empty(&mut self.lifecycle.stops);
+        free_if_empty(&mut self.lifecycle.post_starts);
+        free_if_empty(&mut self.lifecycle.pending_restarts);
+    }
+
     /// Takes over what is known of the runtime from the worker that has stopped the pod.
     pub fn take_runtime_state(&mut self, former: PodSyncStatus) {
         self.observed = former.observed;
@@ -172,5 +187,12 @@ impl PodSyncStatus {
         self.previous_exits = former.previous_exits;
         self.stopped_sandboxes = former.stopped_sandboxes;
         self.awaits_inspection = former.awaits_inspection;
+    }
+}
+
+/// Frees what a map without entries has allocated.
+pub fn free_if_empty<K, V>(map: &mut BTreeMap<K, V>) {
+    if map.is_empty() {
+        map.clear();
     }
 }
