@@ -2,12 +2,13 @@
 
 use std::collections::BTreeMap;
 use std::future::ready;
+use std::hash::RandomState;
 
 use futures::{Stream, StreamExt};
-use polylet_model::hash::{Fnv1a128, fnv1a_128};
+use polylet_model::hash::Fnv1a128;
+use polylet_watch::Digest;
 use polylet_wire::podconfig::v1::watch_pods_response::Change;
 use polylet_wire::podconfig::v1::{Pod, WatchPodsResponse};
-use prost::Message;
 use tonic::Status;
 
 use crate::core::mask::ManifestMask;
@@ -21,6 +22,7 @@ pub(super) fn pods(
     let mut pruner = StreamPruner {
         mask,
         sent: BTreeMap::new(),
+        digest_keys: RandomState::new(),
     };
     stream.filter_map(move |response| {
         ready(match response {
@@ -32,8 +34,9 @@ pub(super) fn pods(
 
 struct StreamPruner {
     mask: ManifestMask,
-    /// Hashes of the pods as last sent, by uid.
-    sent: BTreeMap<String, u128>,
+    /// Digests of the pods as last sent, by uid.
+    sent: BTreeMap<String, u64>,
+    digest_keys: RandomState,
 }
 
 impl StreamPruner {
@@ -77,7 +80,7 @@ impl StreamPruner {
             cause: None,
             ..pod.clone()
         };
-        let identity = fnv1a_128(&identity.encode_to_vec());
+        let identity = identity.digest(&self.digest_keys);
         let before = self.sent.insert(uid.unwrap_or_default(), identity);
         Ok((before != Some(identity)).then_some(pod))
     }

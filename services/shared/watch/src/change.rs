@@ -19,6 +19,18 @@ pub enum Change<K, V> {
     Synced(Position),
 }
 
+impl<K, V> Change<K, V> {
+    /// The change with the value of its item.
+    pub(crate) fn map<T>(self, value: impl FnOnce(V) -> T) -> Change<K, T> {
+        match self {
+            Change::Reset => Change::Reset,
+            Change::Upsert(item) => Change::Upsert(value(item)),
+            Change::Remove(key) => Change::Remove(key),
+            Change::Synced(position) => Change::Synced(position),
+        }
+    }
+}
+
 /// Detects whether an item changed without storing it: consumers of a stream store what they need.
 pub trait Digest {
     /// A digest of the whole item, with keys unknown outside of the process: nobody can craft an item

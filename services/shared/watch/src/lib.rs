@@ -39,6 +39,7 @@ mod over_sockets;
 mod replica;
 mod serve;
 mod store;
+mod store_item;
 mod value;
 mod wire;
 
@@ -48,6 +49,7 @@ pub use polylet_wire::common::v1::Position;
 pub use replica::{Replica, Update};
 pub use serve::{serve, serve_key};
 pub use store::Store;
+pub use store_item::{Encoded, StoreItem};
 pub use value::{Value, ValueWire, follow_value};
 pub use wire::{PressureItemKey, WatchWire};
 

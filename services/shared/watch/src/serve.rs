@@ -8,7 +8,7 @@ use tokio::sync::watch;
 use tokio::time::{Instant, timeout_at};
 
 use crate::cursor::{Cursor, Queued};
-use crate::{IDLE, Position, Store, WatchWire};
+use crate::{IDLE, Position, Store, StoreItem, WatchWire};
 
 /// The stream for a watcher at the position `resume_after`.
 ///
@@ -53,7 +53,7 @@ struct WatchStream<W: WatchWire> {
     store: Store<W::Key, W::Item>,
     changed: watch::Receiver<()>,
     cursor: Cursor<W::Key>,
-    queue: VecDeque<Queued<W::Key, W::Item>>,
+    queue: VecDeque<Queued<W::Key, <W::Item as StoreItem>::Kept>>,
 }
 
 impl<W: WatchWire> WatchStream<W> {
@@ -62,7 +62,7 @@ impl<W: WatchWire> WatchStream<W> {
         let idle = Instant::now() + IDLE;
         loop {
             if let Some(message) = self.queue.pop_front() {
-                return W::from_change(message.into_change());
+                return W::from_change(message.into_change().map(W::Item::restore));
             }
             // Marked seen before the store is read: a later change ends the wait below.
             self.changed.borrow_and_update();

@@ -5,15 +5,15 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::watch;
 
-use crate::Position;
 use crate::cursor::{Cursor, Queued};
 use crate::log::{ChangeLog, REMOVALS};
+use crate::{Position, StoreItem};
 
 /// State that a service owns and serves. Clones share it.
 ///
 /// Nothing is served before [`Store::mark_synced`].
-pub struct Store<K, V> {
-    shared: Arc<Shared<K, V>>,
+pub struct Store<K, V: StoreItem> {
+    shared: Arc<Shared<K, V::Kept>>,
 }
 
 struct Shared<K, V> {
@@ -21,7 +21,7 @@ struct Shared<K, V> {
     changed: watch::Sender<()>,
 }
 
-impl<K, V> Clone for Store<K, V> {
+impl<K, V: StoreItem> Clone for Store<K, V> {
     fn clone(&self) -> Self {
         Store {
             shared: Arc::clone(&self.shared),
@@ -29,7 +29,7 @@ impl<K, V> Clone for Store<K, V> {
     }
 }
 
-impl<K: Ord + Clone, V: Clone + PartialEq> Store<K, V> {
+impl<K: Ord + Clone, V: StoreItem> Store<K, V> {
     /// An empty store of this process instance; not synced.
     pub fn new(incarnation: &str) -> Self {
         let log = Mutex::new(ChangeLog::new(incarnation, REMOVALS));
@@ -43,7 +43,8 @@ impl<K: Ord + Clone, V: Clone + PartialEq> Store<K, V> {
 
     /// Sets a key; returns whether its value changed.
     pub fn upsert(&self, key: K, value: V) -> bool {
-        self.change(|log| log.upsert(key, value))
+        let kept = value.keep();
+        self.change(|log| log.upsert(key, kept))
     }
 
     /// Removes a key; returns whether it existed.
@@ -54,6 +55,10 @@ impl<K: Ord + Clone, V: Clone + PartialEq> Store<K, V> {
     /// Replaces the whole state in one step; unchanged keys keep their revisions. Watchers get new
     /// ones in the order of `all`.
     pub fn replace(&self, all: impl IntoIterator<Item = (K, V)>) {
+        let all: Vec<_> = all
+            .into_iter()
+            .map(|(key, value)| (key, value.keep()))
+            .collect();
         self.change(|log| log.replace(all));
     }
 
@@ -64,7 +69,8 @@ impl<K: Ord + Clone, V: Clone + PartialEq> Store<K, V> {
 
     /// The current value of a key.
     pub fn get(&self, key: &K) -> Option<V> {
-        self.log().get(key)
+        let kept = self.log().get(key);
+        kept.map(V::restore)
     }
 
     /// Whether a key exists.
@@ -79,7 +85,9 @@ impl<K: Ord + Clone, V: Clone + PartialEq> Store<K, V> {
 
     /// A copy of the whole state.
     pub fn snapshot(&self) -> BTreeMap<K, V> {
-        self.log().snapshot()
+        let kept = self.log().snapshot();
+        let all = kept.into_iter();
+        all.map(|(key, kept)| (key, V::restore(kept))).collect()
     }
 
     /// Whether the state is complete and served.
@@ -92,7 +100,7 @@ impl<K: Ord + Clone, V: Clone + PartialEq> Store<K, V> {
         self.log().position()
     }
 
-    pub(crate) fn refill(&self, cursor: &mut Cursor<K>, queue: &mut VecDeque<Queued<K, V>>) {
+    pub(crate) fn refill(&self, cursor: &mut Cursor<K>, queue: &mut VecDeque<Queued<K, V::Kept>>) {
         cursor.refill(&self.log(), queue);
     }
 
@@ -100,7 +108,7 @@ impl<K: Ord + Clone, V: Clone + PartialEq> Store<K, V> {
         self.shared.changed.subscribe()
     }
 
-    fn change(&self, make: impl FnOnce(&mut ChangeLog<K, V>) -> bool) -> bool {
+    fn change(&self, make: impl FnOnce(&mut ChangeLog<K, V::Kept>) -> bool) -> bool {
         let changed = make(&mut self.log());
         if changed {
             self.shared.changed.send_replace(());
@@ -108,7 +116,7 @@ impl<K: Ord + Clone, V: Clone + PartialEq> Store<K, V> {
         changed
     }
 
-    fn log(&self) -> MutexGuard<'_, ChangeLog<K, V>> {
+    fn log(&self) -> MutexGuard<'_, ChangeLog<K, V::Kept>> {
         // Every method leaves the log consistent before anything of it can panic.
         self.shared
             .log

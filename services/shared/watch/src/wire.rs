@@ -7,7 +7,7 @@ use polylet_wire::{
     device, eviction, imagegc, notice, pleg, podconfig, prober, status, sync, volume,
 };
 
-use crate::{Change, Digest};
+use crate::{Change, Digest, StoreItem};
 
 /// The response message of a watch method.
 pub trait WatchWire: Known + Sized + Send + 'static {
@@ -16,7 +16,7 @@ pub trait WatchWire: Known + Sized + Send + 'static {
     /// Key of an item.
     type Key: Ord + Clone + Send + Sync + 'static;
     /// One item of the state.
-    type Item: Clone + PartialEq + Digest + Send + Sync + 'static;
+    type Item: StoreItem + Digest;
     /// The key that an item carries.
     fn key(item: &Self::Item) -> Self::Key;
     /// Copies the item's bytes out of the receive buffer, which it shares with its neighbours and
