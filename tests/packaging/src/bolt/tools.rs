@@ -10,10 +10,10 @@ const NEWEST: u32 = 40;
 
 /// BOLT's programs of one version.
 pub(super) struct BoltTools {
+    /// The file itself and not a link to it: what an instrumented program counts and writes with is found
+    /// beside it.
     bolt: PathBuf,
     merge: PathBuf,
-    /// What an instrumented program counts and writes with.
-    runtime: PathBuf,
 }
 
 impl BoltTools {
@@ -36,18 +36,13 @@ impl BoltTools {
         let (bolt, suffix) = found.ok_or(BoltError::NoTool("llvm-bolt"))?;
         let merge = in_path(&format!("merge-fdata{suffix}"));
         let merge = merge.ok_or(BoltError::NoTool("merge-fdata"))?;
-        // Of the installation that the program in PATH is a link to; not every version finds its own.
-        let real = bolt.canonicalize().unwrap_or_else(|_| bolt.clone());
-        let installation = real.ancestors().nth(2).unwrap_or(Path::new("/"));
+        let bolt = bolt.canonicalize().unwrap_or(bolt);
+        let installation = bolt.ancestors().nth(2).unwrap_or(Path::new("/"));
         let runtime = installation.join("lib/libbolt_rt_instr.a");
         if !runtime.is_file() {
             return Err(BoltError::NoRuntime(runtime));
         }
-        Ok(Self {
-            bolt,
-            merge,
-            runtime,
-        })
+        Ok(Self { bolt, merge })
     }
 
     /// Writes a program whose processes each leave a profile in a file whose name begins with `profile`.
@@ -58,7 +53,6 @@ impl BoltTools {
             .arg("-instrument")
             .arg(option("--instrumentation-file", profile))
             .arg("--instrumentation-file-append-pid")
-            .arg(option("--runtime-instrumentation-lib", &self.runtime))
             .arg(program)
             .arg("-o")
             .arg(output);
@@ -112,7 +106,7 @@ mod tests {
         let expected = root.path().join("usr/lib/llvm-22/lib/libbolt_rt_instr.a");
         assert!(matches!(find(), Err(BoltError::NoRuntime(path)) if path == expected));
         fs::write(&expected, "").unwrap();
-        assert!(find().unwrap().bolt.ends_with("llvm-bolt-22"));
+        assert!(find().unwrap().bolt.ends_with("llvm-22/bin/llvm-bolt"));
         fs::remove_file(path[0].join("merge-fdata-22")).unwrap();
         assert!(matches!(find(), Err(BoltError::NoTool("merge-fdata"))));
     }
