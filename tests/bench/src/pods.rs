@@ -79,8 +79,10 @@ impl<'a> PodDriver<'a> {
                 .collect::<Vec<_>>()
                 .join("; "),
         };
-        let deadline = tokio::time::Instant::now() + wait::timeout();
+        // As long as something happens, within reason: 500 pods take longer than one.
+        let limit = tokio::time::Instant::now() + wait::timeout() * 10;
         loop {
+            let deadline = limit.min(tokio::time::Instant::now() + wait::timeout());
             let next = tokio::time::timeout_at(deadline, self.changes.recv()).await;
             let Ok(Some((at, seen))) = next else {
                 return Err(give_up(&self.held));

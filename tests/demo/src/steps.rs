@@ -69,7 +69,7 @@ impl Demo {
         line(&format!("socket  {}", node.containerd.endpoint()));
         let network = &node.containerd.network;
         line(&format!(
-            "network {}.0/24 on bridge {}",
+            "network {}.0/22 on bridge {}",
             network.prefix, network.bridge
         ));
         step.finish(&node.containerd.version().await?);

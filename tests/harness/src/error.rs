@@ -49,7 +49,7 @@ pub enum HarnessError {
     OtherNode { path: PathBuf },
     #[error("cannot create an image from {}: not a statically linked program", path.display())]
     NotStatic { path: PathBuf },
-    #[error("no free /24 network from 10.201.0.0/16 to 10.249.0.0/16")]
+    #[error("no free /22 network from 10.201.0.0/16 to 10.249.0.0/16")]
     NoSubnet,
     #[error("polylet not found at {}; run `cargo build --release --workspace --bins` first", path.display())]
     NotBuilt { path: PathBuf },

@@ -10,7 +10,7 @@ use crate::machine;
 pub struct Network {
     /// Name of the bridge and of the network.
     pub bridge: String,
-    /// The first three octets of its /24: `10.201.7`.
+    /// The first three octets of its /22, which has addresses for a thousand pods: `10.201.8`.
     pub prefix: String,
 }
 
@@ -36,7 +36,7 @@ impl Network {
         ip(&[
             "addr",
             "add",
-            &format!("{}.1/24", network.prefix),
+            &format!("{}.1/22", network.prefix),
             "dev",
             bridge,
         ])?;
@@ -49,7 +49,7 @@ impl Network {
 
     fn configuration(&self, data_dir: &Path) -> serde_json::Value {
         let range = serde_json::json!({
-            "subnet": format!("{}.0/24", self.prefix), "gateway": format!("{}.1", self.prefix),
+            "subnet": format!("{}.0/22", self.prefix), "gateway": format!("{}.1", self.prefix),
         });
         serde_json::json!({
             "cniVersion": "0.4.0",
@@ -169,10 +169,14 @@ fn ip(args: &[&str]) -> Result<String, HarnessError> {
 }
 
 fn free_prefix(routes: &str, seed: u32) -> Option<String> {
-    (0..49 * 250_u32)
+    let is_free = |second: u32, third: u32| {
+        (third..third + 4).all(|third| !routes.contains(&format!("10.{second}.{third}.")))
+    };
+    (0..49 * 62_u32)
         .map(|step| seed.wrapping_add(step))
-        .map(|n| format!("10.{}.{}", 201 + n % 49, n / 49 % 250))
-        .find(|prefix| !routes.contains(&format!("{prefix}.")))
+        .map(|n| (201 + n % 49, n / 49 % 62 * 4))
+        .find(|(second, third)| is_free(*second, *third))
+        .map(|(second, third)| format!("10.{second}.{third}"))
 }
 
 #[cfg(test)]
@@ -182,7 +186,11 @@ mod tests {
     #[test]
     fn a_used_network_is_not_chosen() {
         let first = free_prefix("default via 192.0.2.1", 7).unwrap();
-        let second = free_prefix(&format!("{first}.0/24 dev x"), 7).unwrap();
+        let second = free_prefix(&format!("{first}.0/22 dev x"), 7).unwrap();
         assert_ne!(first, second);
+        // Part of it alone is used.
+        let (net, third) = first.rsplit_once('.').unwrap();
+        let part = format!("{net}.{}.0/24 dev x", third.parse::<u32>().unwrap() + 3);
+        assert_eq!(free_prefix(&part, 7).unwrap(), second);
     }
 }

@@ -92,8 +92,10 @@ impl<'a> Agent<'a> {
         what: &str,
         wanted: impl Fn(&BTreeMap<String, Value>) -> bool,
     ) -> Result<Instant, HarnessError> {
-        let deadline = tokio::time::Instant::now() + wait::timeout() * 2;
+        // As long as something happens, within reason: 500 pods take longer than one.
+        let limit = tokio::time::Instant::now() + wait::timeout() * 10;
         loop {
+            let deadline = limit.min(tokio::time::Instant::now() + wait::timeout() * 2);
             let next = tokio::time::timeout_at(deadline, self.changes.recv()).await;
             let Ok(Some((at, kind, object))) = next else {
                 let pods = self.held.iter();
