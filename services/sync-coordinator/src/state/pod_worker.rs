@@ -17,8 +17,7 @@ use crate::core::plan::{Plan, SyncPhase};
 use crate::core::pod_spec::PodSpecView;
 use crate::core::pod_syncs::SyncMeter;
 use crate::core::step::StepKey;
-use crate::core::view::PodLifecycle;
-use crate::core::view::{PodSyncStatus, free_if_empty};
+use crate::core::view::{PodLifecycle, PodSyncStatus, free_if_empty};
 
 /// One pod.
 pub(crate) struct PodWorker {
@@ -179,6 +178,7 @@ impl PodWorker {
         self.drop_parsed();
     }
 
+    /// Keeps the manifest as JSON alone.
     fn drop_parsed(&mut self) {
         let Some(manifest) = &mut self.manifest else {
             return;
