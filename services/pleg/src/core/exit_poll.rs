@@ -20,7 +20,7 @@ const EVENT_GRACE: Duration = Duration::from_secs(1);
 const FIRST_LONG_DELAY: usize = 12;
 /// A runtime that reports other ends is busy rather than silent: it is not asked meanwhile, for this
 /// long after the exit.
-const MAX_EVENT_GRACE: Duration = Duration::from_secs(5);
+const MAX_EVENT_GRACE: Duration = Duration::from_secs(10);
 
 /// A pod's containers whose process has exited while the runtime still reports them as running.
 #[derive(Debug, Default)]
@@ -183,10 +183,10 @@ mod tests {
         assert_eq!(poll.next_due(), Some(at(1900)));
         poll.on_end_event(at(800), at(1900));
         assert_eq!(poll.next_due(), Some(at(1900)), "silent since");
-        poll.on_end_event(at(4800), at(4900));
-        assert_eq!(poll.next_due(), Some(at(5000)), "not for ever");
-        poll.on_end_event(at(4999), at(5000));
-        assert_eq!(poll.next_due(), Some(at(5000)));
+        poll.on_end_event(at(9800), at(9900));
+        assert_eq!(poll.next_due(), Some(at(10_000)), "not for ever");
+        poll.on_end_event(at(9999), at(10_000));
+        assert_eq!(poll.next_due(), Some(at(10_000)));
         // A runtime without events is asked at once.
         let mut poll = ExitPoll::default();
         poll.add(&status, "a", false, at(0));

@@ -2,6 +2,7 @@
 
 mod exit_poll;
 mod inspection;
+mod late_events;
 mod listing;
 mod pod_cache;
 mod record_change;

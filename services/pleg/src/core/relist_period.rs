@@ -36,12 +36,7 @@ impl RelistPeriod {
         self.events = false;
     }
 
-    /// When to list again after a list showed a change whose event may still come.
-    pub(super) fn check_events_at(now: Timestamp) -> Timestamp {
-        now.plus(FAST)
-    }
-
-    /// No event has come for a change that an earlier list showed.
+    /// No event has come for a change that a list showed.
     pub(super) fn on_missed_event(&mut self, now: Timestamp) {
         let fast = self.fast_until.is_some_and(|until| now < until);
         // A fast list is often quicker than the event.

@@ -6,6 +6,7 @@ use polylet_schedule::{BackoffPolicy, DueQueue, TimePoint};
 
 use super::exit_poll::ExitPoll;
 use super::inspection::{self, CachedStatuses, Inspected};
+use super::late_events::LateEvents;
 use super::listing::{ListedPod, PodListing};
 use super::record_change::{RecordChange, RecordChanges, RuntimeEventKind};
 use super::relist_period::RelistPeriod;
@@ -47,9 +48,7 @@ pub struct PodCache {
     period: RelistPeriod,
     /// When the last event about the end or removal of something came.
     last_end_event: Option<Timestamp>,
-    /// Pods that the last list showed changed and for which no event has come yet: it is late, or
-    /// missed if the next list comes before.
-    without_event: BTreeSet<String>,
+    late_events: LateEvents,
     sync: InitialSync,
     actions: Vec<Action>,
     /// The latest time seen so far.
@@ -129,7 +128,7 @@ impl PodCache {
             relist_due: now,
             period: RelistPeriod::default(),
             last_end_event: None,
-            without_event: BTreeSet::new(),
+            late_events: LateEvents::default(),
             sync: InitialSync::NotListed,
             actions: Vec::new(),
             latest: now,
@@ -148,6 +147,7 @@ impl PodCache {
                 entry.last_inspection = None;
             }
             self.last_end_event = None;
+            self.late_events.clear();
             self.latest = now;
         }
         self.latest = self.latest.max(now);
@@ -158,6 +158,10 @@ impl PodCache {
         self.check_clock(now);
         while let Some(uid) = self.delayed.pop_due(now) {
             self.on_due(&uid, now);
+        }
+        if self.late_events.have_missed(now) {
+            self.period.on_missed_event(now);
+            self.relist_due = self.relist_due.min(self.period.next(true, now));
         }
         if !self.listing && self.relist_due <= now {
             self.listing = true;
@@ -173,12 +177,14 @@ impl PodCache {
     /// When an action is due without an input.
     pub fn next_due(&self) -> Option<Timestamp> {
         let relist = (!self.listing).then_some(self.relist_due);
-        self.delayed.next_due().into_iter().chain(relist).min()
+        let missed = self.late_events.next_due();
+        let due = [self.delayed.next_due(), relist, missed];
+        due.into_iter().flatten().min()
     }
 
     /// The event stream has started or ended; either way, events may have been missed.
     pub fn set_event_stream(&mut self, active: bool, now: Timestamp) {
-        self.without_event.clear();
+        self.late_events.clear();
         if active {
             self.period.on_events_started(now);
         } else {
@@ -216,6 +222,7 @@ impl PodCache {
 
     /// Takes an event of the runtime.
     pub fn handle_event(&mut self, event: RuntimeEvent, now: Timestamp) {
+        self.late_events.on_event(now);
         if event.kind > RuntimeEventKind::Started {
             self.last_end_event = Some(now);
         }
@@ -228,7 +235,7 @@ impl PodCache {
             }
             return;
         };
-        self.without_event.remove(&uid);
+        self.late_events.on_event_of(&uid);
         let synced = self.is_synced();
         let entry = self.pods.entry(uid.clone()).or_default();
         let complete = entry.in_flight.as_ref().filter(|i| i.requested.is_none());
@@ -317,13 +324,8 @@ impl PodCache {
             }
         }
         let synced = matches!(self.sync, InitialSync::Done);
-        if !std::mem::take(&mut self.without_event).is_empty() {
-            self.period.on_missed_event(now);
-            self.relist_due = self.relist_due.min(self.period.next(true, now));
-        }
-        if !changed.is_empty() && synced && self.period.has_events() {
-            self.without_event.clone_from(&changed);
-            self.relist_due = self.relist_due.min(RelistPeriod::check_events_at(now));
+        if synced && self.period.has_events() {
+            self.late_events.expect(changed.clone(), now);
         }
         if matches!(self.sync, InitialSync::NotListed) {
             self.sync = InitialSync::Listed(changed);

@@ -221,7 +221,6 @@ fn lists_become_fast_only_if_no_event_follows() {
         if late_event {
             harness.handle(event("p", "a", Stopped, harness.now));
         }
-        // Lists once more to see whether the event was only late.
         harness.advance(1_500, &now);
         let next = harness.cache.next_due().unwrap().as_millisecond();
         assert_eq!(next > harness.now + 20_000, late_event);
