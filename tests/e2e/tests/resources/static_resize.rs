@@ -35,8 +35,14 @@ async fn static_pods_are_not_resized() {
     let condition = steps
         .require("the resize is reported as infeasible", async {
             ok(node.put("fixed.json", &manifest("200m")));
+            // Manifest and condition come from two services.
+            let requested = |pod: &PodView| {
+                pod.manifest["spec"]["containers"][0]["resources"]["limits"]["cpu"] == "200m"
+            };
             let infeasible = ok(node
-                .wait_pod("fixed", "to report the pending resize", pending)
+                .wait_pod("fixed", "to report the pending resize", |pod| {
+                    pending(pod) && requested(pod)
+                })
                 .await);
             let condition = infeasible.condition("PodResizePending").unwrap().clone();
             assert_eq!(condition["status"], "True");
@@ -45,9 +51,6 @@ async fn static_pods_are_not_resized() {
                 condition["message"],
                 "In-place resize of static-pods is not supported"
             );
-            let requested =
-                infeasible.manifest["spec"]["containers"][0]["resources"]["limits"]["cpu"].clone();
-            assert_eq!(requested, "200m");
             assert_allocated(&infeasible);
             condition
         })
