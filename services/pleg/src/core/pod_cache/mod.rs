@@ -237,6 +237,10 @@ impl PodCache {
         };
         self.late_events.on_event_of(&uid);
         let synced = self.is_synced();
+        // As the end of a sandbox or container of an unknown pod: a late event of one that is gone.
+        if synced && event.kind > RuntimeEventKind::Started && !self.pods.contains_key(&uid) {
+            return;
+        }
         let entry = self.pods.entry(uid.clone()).or_default();
         let complete = entry.in_flight.as_ref().filter(|i| i.requested.is_none());
         let began = complete.map(|inspection| inspection.began);

@@ -98,6 +98,16 @@ fn removal_is_published_without_a_call() {
 }
 
 #[test]
+fn late_events_of_a_removed_pod_cause_no_call() {
+    let mut harness = synced(&world(&[("p", "a", EXITED)]));
+    let stopped = sandbox_event("p", Stopped, harness.now);
+    harness.refresh_changes("p", &[("a", Deleted)], 1);
+    harness.handle(stopped);
+    assert!(harness.calls.is_empty());
+    assert!(harness.cache.pods.is_empty());
+}
+
+#[test]
 fn events_during_an_inspection_are_compared_with_its_result() {
     let mut now = world(&[("p", "a", RUNNING)]);
     let mut harness = synced(&now);
