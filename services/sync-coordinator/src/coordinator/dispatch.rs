@@ -9,6 +9,7 @@ use polylet_wire::pleg::v1::PodState;
 use crate::convert;
 use crate::core::apply_result;
 use crate::core::step::{Step, StepKey, StepOutcome};
+use crate::core::view::PodSyncStatus;
 use crate::effects::Effects;
 use crate::runtime::{StepContext, trace};
 use crate::state::State;
@@ -218,8 +219,16 @@ pub(super) fn finish_refresh(
             again = Some(RefreshScope::Everything);
         }
     }
-    if let Some(scope) = again {
+    if let Some(scope) = again.filter(|scope| !is_known_to_be_gone(&worker.pod, *scope)) {
         refresh_pod(effects, state, &uid, scope);
     }
     state.workers.queue.push(&uid);
+}
+
+/// Whether pleg has confirmed all that it would be asked about, and that the runtime has nothing of the pod.
+fn is_known_to_be_gone(pod: &PodSyncStatus, scope: RefreshScope) -> bool {
+    let observed = pod.observed.as_deref();
+    scope == RefreshScope::PendingEffects
+        && pod.pending_effects.is_empty()
+        && observed.is_some_and(|observed| observed.is_empty() && !observed.is_partial())
 }

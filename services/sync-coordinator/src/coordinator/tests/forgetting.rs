@@ -53,3 +53,37 @@ fn late_state_of_a_removed_pod_is_not_removed_again() {
     assert!(coordinator.state.workers.get("u1").is_none());
     assert_eq!(*effects.refreshed.borrow(), [""; 0]);
 }
+
+#[test]
+fn removal_seen_before_its_refresh_is_answered_is_not_refreshed_again() {
+    let (mut coordinator, effects) = synced(RestoredState::default());
+    sync_sources(&mut coordinator);
+    coordinator.handle_input(Input::Volumes(Update::Synced), at(0));
+    coordinator.handle_input(Input::PodState(state("u1", 4)), at(5));
+    coordinator.reconcile(at(5));
+    let mut finish_next = || {
+        let (uid, step) = effects.steps.borrow_mut().pop().expect("a step");
+        let finished = Input::StepFinished {
+            uid,
+            key: step.key(),
+            outcome: Box::new(StepOutcome::Done),
+            state: None,
+        };
+        coordinator.handle_input(finished, at(6));
+        coordinator.reconcile(at(6));
+        step
+    };
+    while !matches!(finish_next(), Step::RemoveSandbox { .. }) {}
+    assert_eq!(effects.refreshed.take(), ["u1"]);
+    coordinator.handle_input(Input::PodState(Update::Remove("u1".into())), at(6));
+    let refreshed = Input::PodRefreshed {
+        effect_count: worker(&coordinator, "u1").pod.effect_count,
+        uid: "u1".into(),
+        state: Some(PodState {
+            observed_at: Some(to_wire(at(6))),
+            ..Default::default()
+        }),
+    };
+    coordinator.handle_input(refreshed, at(6));
+    assert_eq!(effects.refreshed.take(), [""; 0]);
+}
