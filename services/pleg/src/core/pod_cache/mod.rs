@@ -327,13 +327,13 @@ impl PodCache {
                 changed.insert(uid);
             }
         }
-        let synced = matches!(self.sync, InitialSync::Done);
-        if synced && self.period.has_events() {
-            self.late_events.expect(changed.clone(), now);
-        }
-        if matches!(self.sync, InitialSync::NotListed) {
-            self.sync = InitialSync::Listed(changed);
-            self.check_initial_sync();
+        match self.sync {
+            InitialSync::NotListed => {
+                self.sync = InitialSync::Listed(changed);
+                self.check_initial_sync();
+            }
+            InitialSync::Done if self.period.has_events() => self.late_events.expect(changed, now),
+            InitialSync::Listed(_) | InitialSync::Done => {}
         }
     }
 

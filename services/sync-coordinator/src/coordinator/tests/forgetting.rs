@@ -2,6 +2,15 @@
 
 use super::*;
 
+fn finished(uid: String, step: &Step) -> Input {
+    Input::StepFinished {
+        uid,
+        key: step.key(),
+        outcome: Box::new(StepOutcome::Done),
+        state: None,
+    }
+}
+
 /// Finishes all steps until none follows; the runtime has nothing of the pod after each.
 fn finish_all_steps(coordinator: &mut Coordinator, effects: &RecordedEffects, seconds: i64) {
     loop {
@@ -10,13 +19,7 @@ fn finish_all_steps(coordinator: &mut Coordinator, effects: &RecordedEffects, se
             return;
         }
         for (uid, step) in steps {
-            let finished = Input::StepFinished {
-                uid,
-                key: step.key(),
-                outcome: Box::new(StepOutcome::Done),
-                state: None,
-            };
-            coordinator.handle_input(finished, at(seconds));
+            coordinator.handle_input(finished(uid, &step), at(seconds));
         }
         for uid in effects.refreshed.take() {
             let state = PodState {
@@ -63,13 +66,7 @@ fn removal_seen_before_its_refresh_is_answered_is_not_refreshed_again() {
     coordinator.reconcile(at(5));
     let mut finish_next = || {
         let (uid, step) = effects.steps.borrow_mut().pop().expect("a step");
-        let finished = Input::StepFinished {
-            uid,
-            key: step.key(),
-            outcome: Box::new(StepOutcome::Done),
-            state: None,
-        };
-        coordinator.handle_input(finished, at(6));
+        coordinator.handle_input(finished(uid, &step), at(6));
         coordinator.reconcile(at(6));
         step
     };
