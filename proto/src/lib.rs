@@ -84,6 +84,9 @@ package!(
     /// The container runtime interface (CRI v1), declared in our own words.
     runtime, "runtime.v1.rs");
 package!(
+    /// Containerd's own API of tasks, declared in our own words.
+    containerd, "containerd.services.tasks.v1.rs");
+package!(
     /// The container storage interface (CSI v1), declared in our own words.
     csi, "csi.v1.rs");
 /// The device plugin API, declared in our own words.

@@ -29,6 +29,7 @@ pub fn proto_files(root: &Path) -> std::io::Result<Vec<PathBuf>> {
     let roots = [
         "polylet",
         "runtime",
+        "containerd",
         "csi",
         "deviceplugin",
         "pluginregistration",

@@ -219,36 +219,6 @@ fn pod_limits(manager: &RuntimeManager, spec: &PodSpec, resources: &PodResources
     Limits::of_pod(resources, pids, page_sizes, files.unwrap_or_default())
 }
 
-/// The names that the pod's cgroup may have.
-fn possible_names(manager: &RuntimeManager, context: &StepContext) -> Vec<CgroupName> {
-    let uid = PodUid::from(context.pod.uid.as_str());
-    match &context.manifest {
-        Some(manifest) => vec![manager.cgroups.pod_name(manifest)],
-        // The QoS class of an orphan is unknown.
-        None => [
-            QosClass::Guaranteed,
-            QosClass::Burstable,
-            QosClass::BestEffort,
-        ]
-        .map(|class| CgroupName::pod(&manager.cgroups.root, class, &uid))
-        .into(),
-    }
-}
-
-/// Kills what is left in the cgroup of a container that does not run. Runtimes name it after the id.
-pub async fn kill_container(manager: &RuntimeManager, context: &StepContext, id: &str) {
-    if !manager.cgroups.per_pod || id.is_empty() {
-        return;
-    }
-    let driver = manager.cgroups.driver(manager).await;
-    let unified = manager.machine.unified_cgroups;
-    for name in possible_names(manager, context) {
-        for dir in tree::dirs(unified, &name.path(driver)) {
-            tree::kill_child(&dir, id);
-        }
-    }
-}
-
 /// Removes the pod's cgroup, and kills processes that are still in it.
 pub async fn remove(
     manager: &Rc<RuntimeManager>,
@@ -259,7 +229,18 @@ pub async fn remove(
     }
     let driver = manager.cgroups.driver(manager).await;
     let begun = Instant::now();
-    let names = possible_names(manager, context);
+    let uid = PodUid::from(context.pod.uid.as_str());
+    let names: Vec<CgroupName> = match &context.manifest {
+        Some(manifest) => vec![manager.cgroups.pod_name(manifest)],
+        // The QoS class of an orphan is unknown.
+        None => [
+            QosClass::Guaranteed,
+            QosClass::Burstable,
+            QosClass::BestEffort,
+        ]
+        .map(|class| CgroupName::pod(&manager.cgroups.root, class, &uid))
+        .into(),
+    };
     if driver == CgroupDriver::Systemd {
         for name in &names {
             let path = name.path(driver);

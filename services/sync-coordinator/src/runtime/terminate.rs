@@ -6,7 +6,7 @@ use std::time::Duration;
 use polylet_cri::CriError;
 use polylet_model::constants::reason;
 
-use super::{RuntimeManager, StepContext, cgroup, cri_failure, files};
+use super::{RuntimeManager, StepContext, cri_failure, files};
 use crate::core::step::{StepFailure, StepOutcome};
 
 /// Stops a container: the runtime sends its stop signal, waits for the grace period in seconds, and
@@ -84,12 +84,7 @@ async fn remove(
 ) -> Result<StepOutcome, StepFailure> {
     let runtime = context.runtime(manager);
     let removed = manager.removals.run(runtime.remove_container(id)).await?;
-    if let Err(error) = removed {
-        // A start that was cut off may leave a process in a container that counts as never started:
-        // containerd does not stop it, and removes no container that has one.
-        cgroup::kill_container(manager, context, id).await;
-        return Err(cri_failure("RemoveContainerError", &error));
-    }
+    removed.map_err(|error| cri_failure("RemoveContainerError", &error))?;
     Ok(StepOutcome::Done)
 }
 

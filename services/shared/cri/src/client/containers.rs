@@ -2,7 +2,7 @@ use std::time::Duration;
 
 use polylet_wire::runtime::v1;
 
-use super::{CriCall, RuntimeClient, call_span, ignore_not_found};
+use super::{CriCall, RuntimeClient, call_span, ignore_not_found, leftover_task};
 use crate::CriError;
 
 /// The result of a command in a container.
@@ -91,8 +91,19 @@ impl RuntimeClient {
         ignore_not_found(result.map(drop))
     }
 
-    /// Removes a container, and kills it if it is running. A missing container is a success.
+    /// Removes a container, and kills it if it is running, also where a start that was given up has left
+    /// its task. A missing container is a success.
     pub async fn remove_container(&self, id: &str) -> Result<(), CriError> {
+        match self.remove_stopped_container(id).await {
+            Err(error) if leftover_task::is_in_the_way(&error) => {
+                self.end_leftover_task(id).await?;
+                self.remove_stopped_container(id).await
+            }
+            result => result,
+        }
+    }
+
+    async fn remove_stopped_container(&self, id: &str) -> Result<(), CriError> {
         let request = v1::RemoveContainerRequest {
             container_id: id.to_owned(),
         };

@@ -21,6 +21,7 @@ mod containers;
 #[cfg(feature = "crash-points")]
 mod crash_points;
 mod images;
+mod leftover_task;
 mod metrics;
 mod node;
 mod sandboxes;

@@ -105,15 +105,6 @@ fn remove(dir: &Path) -> bool {
     }
 }
 
-/// Kills every process in the children of a cgroup whose names contain `id`.
-pub(super) fn kill_child(dir: &Path, id: &str) {
-    for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
-        if entry.file_name().to_string_lossy().contains(id) {
-            kill_all(&entry.path());
-        }
-    }
-}
-
 /// Kills every process in a cgroup and its children.
 pub(super) fn kill_all(dir: &Path) {
     for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
