@@ -18,8 +18,8 @@ const DELAYS_MS: [u64; 18] = [
 /// the first of the longer delays.
 const EVENT_GRACE: Duration = Duration::from_secs(1);
 const FIRST_LONG_DELAY: usize = 12;
-/// A runtime that reports other ends is busy rather than silent: it is not asked meanwhile, for this
-/// long after the exit.
+/// A runtime that reports other ends is busy rather than silent, and one that was just asked about another
+/// exit need not be asked about all of them: it is not asked meanwhile, for this long after the exit.
 const MAX_EVENT_GRACE: Duration = Duration::from_secs(10);
 
 /// A pod's containers whose process has exited while the runtime still reports them as running.
@@ -65,8 +65,9 @@ impl ExitPoll {
         true
     }
 
-    /// Delays what is due because the runtime has reported the end of any container `at`.
-    pub(super) fn on_end_event(&mut self, at: Timestamp, now: Timestamp) {
+    /// Delays what is due because the runtime has reported the end of any container, or was asked about
+    /// the exit of another one, `at`.
+    pub(super) fn delay_due(&mut self, at: Timestamp, now: Timestamp) {
         let until = at.plus(EVENT_GRACE);
         for attempts in self.0.values_mut().filter(|one| one.due <= now) {
             if let Some(limit) = attempts.event_until {
@@ -177,20 +178,20 @@ mod tests {
         poll.add(&status, "a", true, at(0));
         assert_eq!(poll.next_due(), Some(at(1000)));
         // Not due yet.
-        poll.on_end_event(at(900), at(950));
+        poll.delay_due(at(900), at(950));
         assert_eq!(poll.next_due(), Some(at(1000)));
-        poll.on_end_event(at(900), at(1000));
+        poll.delay_due(at(900), at(1000));
         assert_eq!(poll.next_due(), Some(at(1900)));
-        poll.on_end_event(at(800), at(1900));
+        poll.delay_due(at(800), at(1900));
         assert_eq!(poll.next_due(), Some(at(1900)), "silent since");
-        poll.on_end_event(at(9800), at(9900));
+        poll.delay_due(at(9800), at(9900));
         assert_eq!(poll.next_due(), Some(at(10_000)), "not for ever");
-        poll.on_end_event(at(9999), at(10_000));
+        poll.delay_due(at(9999), at(10_000));
         assert_eq!(poll.next_due(), Some(at(10_000)));
         // A runtime without events is asked at once.
         let mut poll = ExitPoll::default();
         poll.add(&status, "a", false, at(0));
-        poll.on_end_event(at(0), at(0));
+        poll.delay_due(at(0), at(0));
         assert_eq!(poll.next_due(), Some(at(0)));
     }
 

@@ -9,13 +9,18 @@ const SILENCE: Duration = Duration::from_secs(1);
 /// A runtime that sends other events is busy rather than silent, for at most this long.
 const MAX_DELAY: Duration = Duration::from_secs(10);
 
-/// Pods that a list showed changed before an event of the change had come: it is late, or missed.
+/// How late the runtime's events are, and the pods that a list showed changed before an event of the change
+/// had come: it is late, or missed.
 #[derive(Debug, Default)]
 pub(super) struct LateEvents {
     pods: BTreeSet<String>,
     /// When to decide, and until when at most that is put off.
     due: Option<(Timestamp, Timestamp)>,
     last_event: Option<Timestamp>,
+    /// When the last event about the end or removal of something came.
+    last_end: Option<Timestamp>,
+    /// When the runtime was last asked about an exit whose event had not come.
+    exit_asked: Option<Timestamp>,
 }
 
 impl LateEvents {
@@ -28,9 +33,22 @@ impl LateEvents {
         }
     }
 
-    /// The runtime has sent an event.
-    pub(super) fn on_event(&mut self, now: Timestamp) {
+    /// The runtime has sent an event; `is_end` for that of an end or removal.
+    pub(super) fn on_event(&mut self, is_end: bool, now: Timestamp) {
         self.last_event = Some(now);
+        if is_end {
+            self.last_end = Some(now);
+        }
+    }
+
+    /// The runtime is asked about an exit whose event has not come.
+    pub(super) fn on_exit_asked(&mut self, now: Timestamp) {
+        self.exit_asked = Some(now);
+    }
+
+    /// When the runtime was last known to be busy with ends: it need not be asked about others at once.
+    pub(super) fn busy_at(&self) -> Option<Timestamp> {
+        self.last_end.max(self.exit_asked)
     }
 
     /// The event was about this pod.
@@ -41,9 +59,10 @@ impl LateEvents {
         }
     }
 
-    /// Nothing is expected any more.
-    pub(super) fn clear(&mut self) {
-        *self = Self::default();
+    /// No event is expected any more.
+    pub(super) fn expect_none(&mut self) {
+        self.pods.clear();
+        self.due = None;
     }
 
     /// When to call [`LateEvents::have_missed`].
@@ -62,8 +81,7 @@ impl LateEvents {
             self.due = Some((due, limit));
             return false;
         }
-        self.pods.clear();
-        self.due = None;
+        self.expect_none();
         true
     }
 }
@@ -109,16 +127,16 @@ mod tests {
     fn a_busy_runtime_has_more_time_but_not_for_ever() {
         let mut late = expecting(&["p"], 0);
         for millis in (800..9_500).step_by(800) {
-            late.on_event(at(millis));
+            late.on_event(false, at(millis));
             assert!(!late.have_missed(at(millis + 300)), "{millis}");
         }
-        late.on_event(at(9_900));
+        late.on_event(false, at(9_900));
         assert!(!late.have_missed(at(9_950)));
         assert_eq!(late.next_due(), Some(at(10_000)));
         assert!(late.have_missed(at(10_000)));
         // Silent since the list.
         let mut late = expecting(&["p"], 5_000);
-        late.on_event(at(4_900));
+        late.on_event(false, at(4_900));
         assert!(late.have_missed(at(6_000)));
     }
 

@@ -90,6 +90,20 @@ impl Entry {
         changes.chain(self.due).min()
     }
 
+    /// The exits whose event has not come and that the runtime is to be asked about.
+    pub(super) fn late_exits(&self, now: Timestamp) -> Vec<RecordChange> {
+        let exits = self.exit_poll.due(now).filter_map(|id| {
+            let containers = self.status.iter().flat_map(|status| &status.containers);
+            let container = containers.into_iter().find(|c| c.id == id)?;
+            Some(RecordChange {
+                id: id.to_owned(),
+                sandbox_id: container.sandbox_id.clone(),
+                kind: RuntimeEventKind::Stopped,
+            })
+        });
+        exits.collect()
+    }
+
     /// The change that an event reports, if the sandbox that it concerns is known.
     pub(super) fn change_of(&self, event: &RuntimeEvent) -> Option<RecordChange> {
         let cached = || {

@@ -301,20 +301,15 @@ impl PodCache {
         let Some(entry) = self.pods.get_mut(uid) else {
             return;
         };
-        if let Some(at) = self.last_end_event {
-            entry.exit_poll.on_end_event(at, now);
+        if let Some(at) = self.late_events.busy_at() {
+            entry.exit_poll.delay_due(at, now);
         }
         let is_due = entry.due.is_some_and(|due| due <= now);
         let mut changes = entry.deferred.take_due(now);
-        let polled = entry.exit_poll.due(now).filter_map(|id| {
-            let containers = entry.status.iter().flat_map(|status| &status.containers);
-            let container = containers.into_iter().find(|c| c.id == id)?;
-            Some(RecordChange {
-                id: id.to_owned(),
-                sandbox_id: container.sandbox_id.clone(),
-                kind: RuntimeEventKind::Stopped,
-            })
-        });
+        let polled = entry.late_exits(now);
+        if !polled.is_empty() && self.period.has_events() {
+            self.late_events.on_exit_asked(now);
+        }
         changes.extend(polled);
         if is_due || entry.suspect || entry.status.is_none() || !synced {
             self.request_fresh(uid, false);

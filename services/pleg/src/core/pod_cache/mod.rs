@@ -46,8 +46,6 @@ pub struct PodCache {
     relist_again: bool,
     relist_due: Timestamp,
     period: RelistPeriod,
-    /// When the last event about the end or removal of something came.
-    last_end_event: Option<Timestamp>,
     late_events: LateEvents,
     sync: InitialSync,
     actions: Vec<Action>,
@@ -127,7 +125,6 @@ impl PodCache {
             relist_again: false,
             relist_due: now,
             period: RelistPeriod::default(),
-            last_end_event: None,
             late_events: LateEvents::default(),
             sync: InitialSync::NotListed,
             actions: Vec::new(),
@@ -146,8 +143,7 @@ impl PodCache {
             for entry in self.pods.values_mut() {
                 entry.last_inspection = None;
             }
-            self.last_end_event = None;
-            self.late_events.clear();
+            self.late_events = LateEvents::default();
             self.latest = now;
         }
         self.latest = self.latest.max(now);
@@ -184,7 +180,7 @@ impl PodCache {
 
     /// The event stream has started or ended; either way, events may have been missed.
     pub fn set_event_stream(&mut self, active: bool, now: Timestamp) {
-        self.late_events.clear();
+        self.late_events.expect_none();
         if active {
             self.period.on_events_started(now);
         } else {
@@ -222,15 +218,13 @@ impl PodCache {
 
     /// Takes an event of the runtime.
     pub fn handle_event(&mut self, event: RuntimeEvent, now: Timestamp) {
-        self.late_events.on_event(now);
-        if event.kind > RuntimeEventKind::Started {
-            self.last_end_event = Some(now);
-        }
+        let is_end = event.kind > RuntimeEventKind::Started;
+        self.late_events.on_event(is_end, now);
         let owner = || self.owners.get(&event.id).cloned();
         let uid = event.pod.as_ref().map(|pod| pod.uid.clone());
         let Some(uid) = uid.or_else(owner) else {
             // Only the end of an unknown sandbox or container can be ignored.
-            if event.kind <= RuntimeEventKind::Started {
+            if !is_end {
                 self.request_relist(now);
             }
             return;
@@ -238,7 +232,7 @@ impl PodCache {
         self.late_events.on_event_of(&uid);
         let synced = self.is_synced();
         // As the end of a sandbox or container of an unknown pod: a late event of one that is gone.
-        if synced && event.kind > RuntimeEventKind::Started && !self.pods.contains_key(&uid) {
+        if synced && is_end && !self.pods.contains_key(&uid) {
             return;
         }
         let entry = self.pods.entry(uid.clone()).or_default();
@@ -253,7 +247,7 @@ impl PodCache {
             Some(change) if synced && !entry.suspect => {
                 self.on_change_event(&uid, change, event.sandbox, now);
             }
-            _ if event.kind <= RuntimeEventKind::Started => {
+            _ if !is_end => {
                 self.inspect_at(&uid, now.plus(REFRESH_GRACE));
             }
             _ => self.request_fresh(&uid, true),

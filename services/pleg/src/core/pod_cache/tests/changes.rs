@@ -255,3 +255,32 @@ fn exit_is_polled_late_where_the_runtime_sends_events() {
     assert!(harness.cache.delayed.is_empty());
     assert_eq!(harness.published(), now);
 }
+
+#[test]
+fn a_runtime_that_is_late_is_asked_about_one_exit_at_a_time() {
+    let pods: Vec<_> = (0..50)
+        .map(|n| (format!("p{n}"), format!("a{n}")))
+        .collect();
+    let mut now = World::new();
+    for (pod, id) in &pods {
+        now.insert(pod.clone(), (id.clone(), RUNNING));
+    }
+    let mut harness = synced(&now);
+    for (_, id) in &pods {
+        harness.cache.on_process_exited(id, at(harness.now));
+    }
+    let mut asked = 0;
+    for _ in 0..5 {
+        harness.now += 1_000;
+        harness.run_actions();
+        asked += harness.calls.len();
+        harness.complete_all(&now);
+    }
+    assert!((3..=5).contains(&asked), "{asked}");
+    // Lost events delay nothing for ever.
+    for (_, phase) in now.values_mut() {
+        *phase = EXITED;
+    }
+    harness.advance(6_000, &now);
+    assert_eq!(harness.published(), now);
+}
