@@ -10,8 +10,8 @@ use crate::core::node_resources::NodeResources;
 /// Settings derived from the node's configuration.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// The number of pods that start at the same time.
-    pub parallel_starts: usize,
+    /// The number of pods that start at the same time; measured at the runtime if it is not set.
+    pub parallel_starts: Option<u32>,
     /// The longest delay between two starts of a crashing container.
     pub max_crash_loop_backoff: Duration,
     /// Patterns of sysctls that pods may set beyond the safe ones.
@@ -26,7 +26,7 @@ impl Config {
         let kubelet = &config.kubelet;
         let cap = kubelet.crash_loop_back_off.max_container_restart_period;
         Config {
-            parallel_starts: usize::try_from(config.polylet.parallel_starts).unwrap_or(10),
+            parallel_starts: config.polylet.parallel_starts,
             max_crash_loop_backoff: cap.unwrap_or(CrashLoopBackOff::default().cap),
             allowed_unsafe_sysctls: kubelet.allowed_unsafe_sysctls.clone(),
             node_resources,

@@ -24,10 +24,12 @@ use polylet_wire::podconfig::v1::PodSource;
 use crate::checkpoint::RestoredState;
 use crate::config::Config;
 use crate::core::clock_step;
+use crate::core::concurrency_limit::ConcurrencyLimit;
 use crate::core::node_resources::AllocatedPod;
-use crate::core::plan::start_class;
+use crate::core::plan::{start_call, start_class};
 use crate::core::pod_counts::PodCounts;
 use crate::core::start_limiter::StartLimiter;
+use crate::core::step::StepKey;
 use log_targets::LogTargets;
 use node_context::NodeContext;
 use orphan_scan::OrphanScan;
@@ -57,7 +59,10 @@ impl State {
             node: NodeContext::new(config, &restored.checkpoints),
             workers: PodWorkers::new(restored),
             streams: StreamSync::new(&POD_SOURCES.map(i32::from)),
-            starts: StartLimiter::new(config.parallel_starts),
+            starts: StartLimiter::new(match config.parallel_starts {
+                Some(parallel_starts) => ConcurrencyLimit::fixed(parallel_starts),
+                None => ConcurrencyLimit::measured(),
+            }),
             volumes: VolumeSync::new(now),
             orphans: OrphanScan::default(),
             logs: LogTargets::default(),
@@ -98,6 +103,17 @@ impl State {
         self.workers.queue.requeue_due(now);
         self.pass_permits(now);
         self.volumes.handle_timer(now);
+    }
+
+    /// Takes the duration of a step that has succeeded into account, if it needs a start permit.
+    pub(crate) fn record_start_call(&mut self, uid: &str, key: &StepKey, now: Timestamp) {
+        let pod = self.workers.get(uid).map(|worker| &worker.pod);
+        let call = pod.and_then(|pod| Some((pod, pod.in_flight.get(key)?)));
+        if let Some((pod, call)) = call
+            && let Some(kind) = start_call(pod, &call.step)
+        {
+            self.starts.record(kind, call.started_at, now);
+        }
     }
 
     /// Updates the age of a pod's start permit, returns it when none of the pod's steps in flight

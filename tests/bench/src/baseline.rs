@@ -54,6 +54,15 @@ pub(crate) struct Baseline {
     files: PathBuf,
 }
 
+/// Times of many pods.
+#[derive(Clone, Copy)]
+pub(crate) struct BurstTimes {
+    /// Until all had started.
+    pub(crate) up: Duration,
+    /// Until all were removed.
+    pub(crate) gone: Duration,
+}
+
 struct BaselinePod {
     sandbox: String,
     /// Container ids, the main container last.
@@ -108,14 +117,14 @@ impl Baseline {
         Ok(took)
     }
 
-    /// Time to start `count` pods, a few at a time. Calls `report` once all are up, then removes
-    /// them.
+    /// Times to start `count` pods, a few at a time, and to remove them as many at a time. Calls `report`
+    /// once all are up.
     pub(crate) async fn many(
         &self,
         count: usize,
         at_a_time: usize,
         report: impl FnOnce(),
-    ) -> Result<Duration, HarnessError> {
+    ) -> Result<BurstTimes, HarnessError> {
         let nothing = async |_| Ok(());
         self.many_with_hooks(count, at_a_time, nothing, nothing, report)
             .await
@@ -129,7 +138,7 @@ impl Baseline {
         before: impl AsyncFn(usize) -> Result<(), HarnessError>,
         after: impl AsyncFn(usize) -> Result<(), HarnessError>,
         report: impl FnOnce(),
-    ) -> Result<Duration, HarnessError> {
+    ) -> Result<BurstTimes, HarnessError> {
         let one = async |n| {
             before(n).await?;
             let up = self.start(1000 + n, false).await?;
@@ -142,14 +151,16 @@ impl Baseline {
             .buffer_unordered(at_a_time)
             .try_collect()
             .await?;
-        let took = began.elapsed();
+        let up = began.elapsed();
         report();
+        let began = Instant::now();
         stream::iter(all)
             .map(|up| self.stop(up))
             .buffer_unordered(at_a_time)
             .try_collect::<Vec<()>>()
             .await?;
-        Ok(took)
+        let gone = began.elapsed();
+        Ok(BurstTimes { up, gone })
     }
 
     fn mount(&self, file: &str, at: &str) -> Mount {

@@ -15,6 +15,7 @@ mod memory;
 mod overhead;
 mod pods;
 mod probes;
+mod rates;
 mod recording;
 mod server;
 mod table;
@@ -73,6 +74,13 @@ struct BenchArgs {
     /// at once; with `--kubelet` in a cluster, with the writes to the API server.
     #[arg(long)]
     calls: bool,
+    /// Measures only how many of `--burst` pods start and are deleted a second: by raw calls, at
+    /// several concurrencies, and by Polylet.
+    #[arg(long)]
+    rates: bool,
+    /// The network plugin masquerades, which takes several runs of iptables for each pod.
+    #[arg(long)]
+    masquerade: bool,
     /// Measures only requests and bytes between each agent and the API server: of a pod's life, each of
     /// `--burst`, and of an hour at rest, from `--rest` seconds.
     #[arg(long)]
@@ -170,6 +178,7 @@ async fn run(args: &BenchArgs) -> Result<String, HarnessError> {
         bin_dir: Some(bin_dir),
         flavour: args.flavour(),
         polylet: polylet.unwrap_or_default(),
+        masquerade: args.masquerade,
         // The burst, and room for single pods.
         kubelet: serde_json::json!({ "maxPods": args.burst.max(100) + 10 }),
         ..NodeOptions::default()
@@ -208,6 +217,11 @@ async fn measure_all(
         probes::measure(node, count, window, pods, table).await?;
         return Ok(Vec::new());
     }
+    if args.rates {
+        return rates::measure(node, args.burst, pods)
+            .await
+            .map(|()| Vec::new());
+    }
     if args.calls {
         calls::measure(node, args.burst, pods, table).await?;
         return Ok(Vec::new());
@@ -224,7 +238,7 @@ async fn measure_all(
     eprintln!("{} pods by Polylet, at once", args.burst);
     let names = pods.put_many(args.burst, |name| ManifestKind::Bare.manifest(name))?;
     let started = pods.all_ready(&names).await?;
-    table.burst(args.burst, raw, started);
+    table.burst(args.burst, raw.up, started);
     eprintln!("rest with {} pods, {} s", args.burst, args.rest);
     table.rest(args.burst, &idle::measure(node, "polylet", window).await);
     let gone = pods.remove_many(&names).await?;

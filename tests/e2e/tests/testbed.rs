@@ -17,7 +17,8 @@ async fn private_containerd_is_removed_completely() {
     let mut scratch = ok(Scratch::create());
     let mut guard = CleanupGuard::new(scratch.dir());
     ok(cgroup::create(&scratch.facts().cgroup));
-    let mut containerd = ok(Containerd::start(&mut scratch, Flavour::from_env(), &|_| {}).await);
+    let mut containerd =
+        ok(Containerd::start(&mut scratch, Flavour::from_env(), false, &|_| {}).await);
     let images = ok(containerd.cri().images().await);
     for expected in [image::TEST, image::PAUSE] {
         assert!(
@@ -41,7 +42,8 @@ async fn killed_run_is_removed_by_the_next_one() {
     let mut scratch = ok(Scratch::create());
     let guard = CleanupGuard::new(scratch.dir());
     ok(cgroup::create(&scratch.facts().cgroup));
-    let mut containerd = ok(Containerd::start(&mut scratch, Flavour::from_env(), &|_| {}).await);
+    let mut containerd =
+        ok(Containerd::start(&mut scratch, Flavour::from_env(), false, &|_| {}).await);
     ok(run_sandbox(&scratch).await);
     containerd.down(true);
 

@@ -12,17 +12,22 @@ pub struct Network {
     pub bridge: String,
     /// The first three octets of its /22, which has addresses for a thousand pods: `10.201.8`.
     pub prefix: String,
+    /// The bridge plugin masquerades what a pod sends out of the network: each start and deletion runs
+    /// iptables several times, as on many real nodes.
+    masquerade: bool,
 }
 
 impl Network {
     /// Chooses a free network, creates the bridge and writes the CNI configuration into `conf_dir`.
-    /// `seed` spreads concurrent runs over the networks.
+    /// `seed` spreads concurrent runs over the networks. With `masquerade`, the bridge plugin adds rules
+    /// to the packet filter for each pod.
     ///
     /// # Errors
     /// Fails if no network is free or the bridge cannot be created.
     pub fn create(
         bridge: &str,
         seed: u32,
+        masquerade: bool,
         conf_dir: &Path,
         data_dir: &Path,
     ) -> Result<Self, HarnessError> {
@@ -31,6 +36,7 @@ impl Network {
         let network = Self {
             bridge: bridge.to_owned(),
             prefix,
+            masquerade,
         };
         ip(&["link", "add", bridge, "type", "bridge"])?;
         ip(&[
@@ -56,7 +62,7 @@ impl Network {
             "name": self.bridge,
             "plugins": [
                 {
-                    "type": "bridge", "bridge": self.bridge, "isGateway": false, "ipMasq": false,
+                    "type": "bridge", "bridge": self.bridge, "isGateway": false, "ipMasq": self.masquerade,
                     "hairpinMode": true,
                     "ipam": {
                         "type": "host-local", "dataDir": data_dir, "ranges": [[range]],

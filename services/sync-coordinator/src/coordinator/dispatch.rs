@@ -123,6 +123,9 @@ pub(super) fn finish_step(
     observed: Option<PodState>,
     now: Timestamp,
 ) -> bool {
+    if !matches!(outcome, StepOutcome::Failed(_) | StepOutcome::Cancelled) {
+        state.record_start_call(uid, key, now);
+    }
     let Some(worker) = state.workers.get_mut(uid) else {
         return false;
     };

@@ -86,7 +86,7 @@ fn at(seconds: i64) -> Timestamp {
 fn synced(restored: RestoredState) -> (Coordinator, Rc<RecordedEffects>) {
     let recorded = Rc::new(RecordedEffects::default());
     let config = Config {
-        parallel_starts: 10,
+        parallel_starts: Some(10),
         max_crash_loop_backoff: Duration::from_secs(300),
         allowed_unsafe_sysctls: Vec::new(),
         node_resources: NodeResources::default(),

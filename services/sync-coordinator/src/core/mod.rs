@@ -6,13 +6,14 @@
 //! by [`apply_result`].
 //!
 //! Imports point downwards, in this order: [`events`], [`apply_result`], [`clock_step`]; [`pod_worker`]; [`resize`];
-//! [`admission`]; [`plan`]; [`start_limiter`], [`view`]; [`step`]; [`checkpoint`]; [`pod_spec`]; [`devices`],
+//! [`admission`]; [`plan`]; [`start_limiter`], [`concurrency_limit`]; [`view`]; [`step`]; [`checkpoint`]; [`pod_spec`]; [`devices`],
 //! [`node_resources`], [`runtime_state`], [`volume_state`]. `pod_counts` and `pod_syncs` are above [`plan`]. The other modules stand alone.
 
 pub mod admission;
 pub mod apply_result;
 pub mod checkpoint;
 pub mod clock_step;
+pub mod concurrency_limit;
 pub mod credentials;
 pub mod devices;
 pub mod events;

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 use polylet_model::ResizableResources;
 
+use crate::core::concurrency_limit::CallKind;
 use crate::core::start_limiter::StartClass;
 use crate::core::step::{Step, StepKey};
 use crate::core::view::{ContainerStop, PendingRestart, PodSyncStatus, View};
@@ -195,6 +196,19 @@ impl Plan {
         }
         true
     }
+}
+
+/// The call to the runtime of a step that needs a start permit, to be compared with others of its kind.
+pub fn start_call(pod: &PodSyncStatus, step: &Step) -> Option<CallKind> {
+    let spec = pod.spec.as_deref()?;
+    let operation = match step {
+        Step::CreateSandbox { .. } if spec.host_network => "RunPodSandbox without a network",
+        Step::CreateSandbox { .. } => "RunPodSandbox",
+        Step::CreateContainer { .. } => "CreateContainer",
+        Step::StartContainer { .. } => "StartContainer",
+        _ => return None,
+    };
+    Some(CallKind::new(operation, Some(&spec.manifest)))
 }
 
 /// What a step depends on that needs a start permit: steps that load the runtime and belong to a

@@ -1,4 +1,5 @@
-//! Limits how many pods start at the same time: a runtime is fastest with about ten.
+//! Limits how many pods start at the same time, by what their calls to the runtime tell; see
+//! [`concurrency_limit`](super::concurrency_limit).
 //!
 //! A permit is for work under way and not for waiting: a call that the runtime does not answer for
 //! [`ACTIVE_TIME`] no longer counts, and another pod starts beside it. So a network plugin that hangs
@@ -8,6 +9,8 @@
 use std::collections::BTreeMap;
 
 use jiff::{SignedDuration, Timestamp};
+
+use super::concurrency_limit::{CallKind, ConcurrencyLimit};
 
 /// How long a call counts as work under way.
 pub const ACTIVE_TIME: SignedDuration = SignedDuration::from_secs(10);
@@ -48,7 +51,7 @@ struct Permit {
 /// Permits in use, and the queue for them.
 #[derive(Debug)]
 pub struct StartLimiter {
-    permits: usize,
+    limit: ConcurrencyLimit,
     held: BTreeMap<String, Permit>,
     /// Pods by class and order of arrival.
     queue: BTreeMap<(StartClass, u64), String>,
@@ -58,10 +61,10 @@ pub struct StartLimiter {
 }
 
 impl StartLimiter {
-    /// With this many permits, at least one.
-    pub fn new(permits: usize) -> Self {
+    /// With as many permits as the limit says.
+    pub fn new(limit: ConcurrencyLimit) -> Self {
         StartLimiter {
-            permits: permits.max(1),
+            limit,
             held: BTreeMap::new(),
             queue: BTreeMap::new(),
             arrivals: 0,
@@ -88,6 +91,16 @@ impl StartLimiter {
     /// Sets since when the oldest call under a pod's permit is in flight, and what it depends on.
     pub fn hold(&mut self, uid: &str, class: StartClass, since: Timestamp) {
         self.held.insert(uid.to_owned(), Permit { class, since });
+    }
+
+    /// Takes the duration of a successful call into account, whose pod still has its permit.
+    pub fn record(&mut self, kind: CallKind, since: Timestamp, now: Timestamp) {
+        let took = now.duration_since(since);
+        // One that no longer counts has waited for something else than the other calls.
+        if took < ACTIVE_TIME {
+            let active = self.active(now).count();
+            self.limit.record(kind, took, active);
+        }
     }
 
     /// Returns a pod's permit.
@@ -122,8 +135,7 @@ impl StartLimiter {
         if self.queue.is_empty() {
             return None;
         }
-        let permits = self.held.values();
-        let active = permits.filter(|permit| permit.is_active(self.granted_at));
+        let active = self.active(self.granted_at);
         active.map(Permit::active_until).min()
     }
 
@@ -150,11 +162,16 @@ impl StartLimiter {
     fn is_free(&self, class: StartClass, now: Timestamp) -> bool {
         let of_class = |permit: &&Permit| permit.class == class;
         let in_flight = self.held.values().filter(of_class).count();
-        let active = self.held.values().filter(|permit| permit.is_active(now));
+        let permits = self.limit.current();
         let has_reserved =
-            class != StartClass::PodNetwork && active.clone().filter(of_class).count() < RESERVED;
-        (has_reserved || active.count() < self.permits)
-            && in_flight < self.permits.saturating_mul(MAX_IN_FLIGHT)
+            class != StartClass::PodNetwork && self.active(now).filter(of_class).count() < RESERVED;
+        (has_reserved || self.active(now).count() < permits)
+            && in_flight < permits.saturating_mul(MAX_IN_FLIGHT)
+    }
+
+    fn active(&self, now: Timestamp) -> impl Iterator<Item = &Permit> {
+        let held = self.held.values();
+        held.filter(move |permit| permit.is_active(now))
     }
 }
 
@@ -180,7 +197,7 @@ mod tests {
 
     #[test]
     fn permits_are_passed_on_in_order() {
-        let mut limiter = StartLimiter::new(1);
+        let mut limiter = StartLimiter::new(ConcurrencyLimit::fixed(1));
         assert!(limiter.try_acquire("a", PodNetwork, at(0)));
         for (uid, class) in [("b", PodNetwork), ("c", PodNetwork), ("b", PodNetwork)] {
             assert!(!limiter.try_acquire(uid, class, at(0)), "{uid}");
@@ -198,7 +215,7 @@ mod tests {
 
     #[test]
     fn each_class_has_permits_of_its_own() {
-        let mut limiter = StartLimiter::new(3);
+        let mut limiter = StartLimiter::new(ConcurrencyLimit::fixed(3));
         for uid in ["a", "b", "c"] {
             assert!(limiter.try_acquire(uid, PodNetwork, at(0)));
         }
@@ -220,7 +237,7 @@ mod tests {
 
     #[test]
     fn calls_that_hang_free_their_permits() {
-        let mut limiter = StartLimiter::new(2);
+        let mut limiter = StartLimiter::new(ConcurrencyLimit::fixed(2));
         assert!(limiter.try_acquire("a", PodNetwork, at(0)));
         assert!(limiter.try_acquire("b", PodNetwork, at(4)));
         assert_eq!(limiter.next_due(), None, "nobody waits");
@@ -239,7 +256,7 @@ mod tests {
 
     #[test]
     fn calls_in_flight_are_bounded() {
-        let mut limiter = StartLimiter::new(2);
+        let mut limiter = StartLimiter::new(ConcurrencyLimit::fixed(2));
         let mut started = 0;
         for number in 0..100 {
             let uid = format!("pod {number}");
@@ -257,7 +274,7 @@ mod tests {
 
     #[test]
     fn a_pod_that_got_its_sandbox_is_queued_by_its_new_class() {
-        let mut limiter = StartLimiter::new(1);
+        let mut limiter = StartLimiter::new(ConcurrencyLimit::fixed(1));
         assert!(limiter.try_acquire("a", PodNetwork, at(0)));
         assert!(!limiter.try_acquire("b", PodNetwork, at(0)));
         assert!(limiter.try_acquire("c", InSandbox, at(0)));
@@ -273,7 +290,7 @@ mod tests {
     #[test]
     fn a_step_of_the_clock_changes_no_age() {
         for step in [-3_600, 3_600] {
-            let mut limiter = StartLimiter::new(1);
+            let mut limiter = StartLimiter::new(ConcurrencyLimit::fixed(1));
             assert!(limiter.try_acquire("a", PodNetwork, at(0)));
             assert!(!limiter.try_acquire("b", PodNetwork, at(0)));
             limiter.shift(SignedDuration::from_secs(step));

@@ -56,6 +56,8 @@ pub async fn create(
         .create_container(sandbox_id, config, sandbox)
         .await;
     let id = created.map_err(|error| {
+        // One of its images may have been removed a moment ago.
+        manager.images.forget_present();
         let mut failure = cri_failure(reason::CREATE_CONTAINER_ERROR, &error);
         failure.image_missing =
             error.is_not_found() && error.message().contains(image_ref.as_str());

@@ -56,13 +56,11 @@ use self::call_permits::CallPermits;
 use crate::checkpoint::pod_store::CheckpointStore;
 use crate::convert;
 use crate::core::checkpoint::PodCheckpoint;
+use crate::core::concurrency_limit::ConcurrencyLimit;
 use crate::core::devices::{PodDeviceRequest, PreparedDevices};
 use crate::core::runtime_state::{PodRuntimeState, SandboxRecord};
 use crate::core::step::{PreparedSubPath, Step, StepFailure, StepOutcome};
 use crate::core::volume_state::ObservedVolume;
-
-/// Concurrent stops of sandboxes, and concurrent removals: each loads the runtime like a creation.
-const MAX_TEARDOWNS: usize = 16;
 
 /// Clients and node facts that steps are executed with. Shared by all steps.
 pub struct RuntimeManager {
@@ -137,8 +135,8 @@ impl RuntimeManager {
             ),
             machine,
             http: polylet_http::Client::for_probes(),
-            sandbox_stops: CallPermits::new(MAX_TEARDOWNS),
-            removals: CallPermits::new(MAX_TEARDOWNS),
+            sandbox_stops: CallPermits::new(ConcurrencyLimit::measured()),
+            removals: CallPermits::new(ConcurrencyLimit::measured()),
             is_agent_start: boot_marker::is_first_start(ctx),
             ctx: ctx.clone(),
             runtime,

@@ -7,6 +7,7 @@ use polylet_cri::CriError;
 use polylet_model::constants::reason;
 
 use super::{RuntimeManager, StepContext, cri_failure, files};
+use crate::core::concurrency_limit::CallKind;
 use crate::core::step::{StepFailure, StepOutcome};
 
 /// Stops a container: the runtime sends its stop signal, waits for the grace period in seconds, and
@@ -37,10 +38,16 @@ pub async fn stop_sandbox(
     id: &str,
 ) -> Result<StepOutcome, StepFailure> {
     let runtime = context.runtime(manager);
-    let stopped = manager.sandbox_stops.run(runtime.stop_pod_sandbox(id));
-    let stopped = stopped.await?;
+    let kind = call_kind(context, "StopPodSandbox");
+    let stop = runtime.stop_pod_sandbox(id);
+    let stopped = manager.sandbox_stops.run(kind, stop).await?;
     stopped.map_err(|error| kill_failure(reason::KILL_POD_SANDBOX_ERROR, &error))?;
     Ok(StepOutcome::Done)
+}
+
+/// A call of the step's pod, which is compared with others of its kind.
+fn call_kind(context: &StepContext, operation: &'static str) -> CallKind {
+    CallKind::new(operation, context.manifest.as_ref())
 }
 
 /// The failure of a stop, whose message includes the code as the kubelet's does.
@@ -83,7 +90,9 @@ async fn remove(
     id: &str,
 ) -> Result<StepOutcome, StepFailure> {
     let runtime = context.runtime(manager);
-    let removed = manager.removals.run(runtime.remove_container(id)).await?;
+    let kind = call_kind(context, "RemoveContainer");
+    let removal = runtime.remove_container(id);
+    let removed = manager.removals.run(kind, removal).await?;
     removed.map_err(|error| cri_failure("RemoveContainerError", &error))?;
     Ok(StepOutcome::Done)
 }
@@ -95,7 +104,9 @@ pub async fn remove_sandbox(
     id: &str,
 ) -> Result<StepOutcome, StepFailure> {
     let runtime = context.runtime(manager);
-    let removed = manager.removals.run(runtime.remove_pod_sandbox(id)).await?;
+    let kind = call_kind(context, "RemovePodSandbox");
+    let removal = runtime.remove_pod_sandbox(id);
+    let removed = manager.removals.run(kind, removal).await?;
     removed.map_err(|error| cri_failure("RemoveSandboxError", &error))?;
     Ok(StepOutcome::Done)
 }

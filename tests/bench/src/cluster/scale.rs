@@ -62,7 +62,7 @@ impl Bench<'_> {
             let used = self.used();
             let report = || print_cpu_time(&used, count);
             let took = self.floor.many(count, at_a_time, report).await?;
-            better(&mut best.raw, (took, at_a_time));
+            better(&mut best.raw, (took.up, at_a_time));
         }
         Ok(())
     }
@@ -83,7 +83,7 @@ impl Bench<'_> {
         let took = floor.many_with_hooks(count, at_a_time, make, patch, report);
         let took = took.await?;
         share.remove(count).await?;
-        Ok(took)
+        Ok(took.up)
     }
 
     /// Starts and deletes the pods: running pods would slow down the next measurement.

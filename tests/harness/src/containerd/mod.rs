@@ -65,13 +65,15 @@ pub struct Containerd {
 }
 
 impl Containerd {
-    /// Starts containerd, waits until it responds, and imports the test and pause images.
+    /// Starts containerd, waits until it responds, and imports the test and pause images. See
+    /// [`Network::create`] for `masquerade`.
     ///
     /// # Errors
     /// Fails if a program is missing or containerd does not become ready.
     pub async fn start(
         scratch: &mut Scratch,
         flavour: Flavour,
+        masquerade: bool,
         say: &dyn Fn(&str),
     ) -> Result<Self, HarnessError> {
         let program = flavour.program(say)?;
@@ -79,7 +81,7 @@ impl Containerd {
         let dir = scratch.dir().to_owned();
         let (conf, data) = (scratch.sub("cni")?, scratch.sub("ipam")?);
         let bridge = &scratch.facts().bridge;
-        let network = Network::create(bridge, scratch.seed(), &conf, &data)?;
+        let network = Network::create(bridge, scratch.seed(), masquerade, &conf, &data)?;
         let plugins = machine::cni_plugins().ok_or(HarnessError::StillMissing {
             program: "CNI plugins (bridge, host-local, portmap, loopback)".to_owned(),
             package: "containernetworking-plugins".to_owned(),

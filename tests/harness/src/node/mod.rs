@@ -68,7 +68,8 @@ impl Node {
         if let Some(size) = options.image_disk {
             config::small_disk(&scratch.sub("root")?, size)?;
         }
-        let containerd = Containerd::start(&mut scratch, options.flavour, say).await?;
+        let containerd =
+            Containerd::start(&mut scratch, options.flavour, options.masquerade, say).await?;
         let ports = if options.standard_paths {
             STANDARD_PORTS
         } else {

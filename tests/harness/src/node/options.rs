@@ -25,6 +25,8 @@ pub struct NodeOptions {
     pub state_disk: Option<u32>,
     /// Resolver configuration of the services instead of the machine's.
     pub resolv_conf: Option<PathBuf>,
+    /// The pods' network masquerades; see [`crate::Network::create`].
+    pub masquerade: bool,
     /// Root directory, parent cgroup and ports of a machine's only node, which Kubernetes' own tests
     /// of nodes expect. The machine must not have another one.
     pub standard_paths: bool,
@@ -42,6 +44,7 @@ impl Default for NodeOptions {
             image_disk: None,
             state_disk: None,
             resolv_conf: None,
+            masquerade: false,
             standard_paths: false,
         }
     }

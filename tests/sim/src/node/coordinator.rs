@@ -153,7 +153,7 @@ pub fn start(world: &mut World, incarnation: u32) {
     let store = Store::new(&format!("sync-{incarnation}"));
     let effects = Outbox::default();
     let settings = Config {
-        parallel_starts: 2,
+        parallel_starts: Some(2),
         max_crash_loop_backoff: Duration::from_secs(20),
         allowed_unsafe_sysctls: Vec::new(),
         node_resources: NodeResources::default(),

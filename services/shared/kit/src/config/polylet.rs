@@ -50,8 +50,8 @@ pub struct PolyletConfiguration {
     pub image_credential_provider_config_file: Option<PathBuf>,
     /// Upstream's `--image-credential-provider-bin-dir`: directory of the plugins' programs.
     pub image_credential_provider_bin_dir: Option<PathBuf>,
-    /// Most concurrent pod starts.
-    pub parallel_starts: u32,
+    /// Most concurrent pod starts. By default as many as the runtime is busy with, which is measured.
+    pub parallel_starts: Option<u32>,
     /// Lets eviction rank static pods by priority. Upstream never evicts a static pod, so a node
     /// without others could free nothing.
     pub evict_static_pods: bool,
@@ -151,7 +151,7 @@ impl Default for PolyletConfiguration {
             node_labels: BTreeMap::new(),
             image_credential_provider_config_file: None,
             image_credential_provider_bin_dir: None,
-            parallel_starts: 10,
+            parallel_starts: None,
             evict_static_pods: false,
             keep_secrets: KeepSecrets::default(),
             stream_drain_timeout: Duration::from_secs(5 * 60),

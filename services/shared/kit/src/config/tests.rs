@@ -27,7 +27,7 @@ fn an_empty_file_has_all_defaults() {
         config.kubelet.node_status_report_frequency,
         Duration::from_secs(300)
     );
-    assert_eq!(config.polylet.parallel_starts, 10);
+    assert_eq!(config.polylet.parallel_starts, None);
     assert!(config.warnings.is_empty());
 }
 

@@ -37,20 +37,24 @@ pub async fn handler(manager: &RuntimeManager, manifest: &Manifest) -> Result<St
     }
 }
 
-/// The runtime's reference of an image that is present.
+/// The runtime's reference of an image that is present, by its own report of a moment ago at most.
 pub(super) async fn inspect(
     manager: &RuntimeManager,
     image: v1::ImageSpec,
 ) -> Result<Option<String>, StepFailure> {
-    let found = manager.images.runtime.image_status(image).await;
+    if let Some(image_ref) = manager.images.present.get(&image) {
+        return Ok(Some(image_ref));
+    }
+    let found = manager.images.runtime.image_status(image.clone()).await;
     let found = found.map_err(|error| {
         // The kubelet quotes the reference that it has found, which is empty here.
         let error = events::error_text(&error);
         let message = format!("Failed to inspect image \"\": {error}");
         failure(reason::IMAGE_INSPECT_ERROR, message)
     })?;
-    Ok(found.map(|image| {
-        manager.images.users.insert(&image);
-        image.id
+    Ok(found.map(|found| {
+        manager.images.users.insert(&found);
+        manager.images.present.insert(&image, &found.id);
+        found.id
     }))
 }

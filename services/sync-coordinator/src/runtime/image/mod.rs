@@ -2,14 +2,15 @@
 //!
 //! [`ensure()`] pulls an image by its policy, [`pull`] shares and limits pulls, [`credentials`] finds
 //! registry credentials, [`provider`] runs credential provider plugins, [`records`] stores the
-//! credentials that each image was pulled with, [`volume`] is for image volumes, and `run_as_user`
-//! caches the users of images.
+//! credentials that each image was pulled with, [`volume`] is for image volumes, `run_as_user`
+//! caches the users of images, and `present` that they are present.
 
 pub mod access;
 pub mod credentials;
 mod ensure;
 mod inspect;
 mod messages;
+mod present;
 pub mod provider;
 pub mod pull;
 pub mod pull_times;
@@ -33,6 +34,7 @@ use crate::core::pod_spec::PullPolicy;
 use crate::core::step::StepFailure;
 pub use ensure::{ensure, find};
 pub use inspect::handler;
+use present::PresentImages;
 use provider::CredentialPlugins;
 use pull::ImagePuller;
 use pull_times::PullTimes;
@@ -52,6 +54,7 @@ pub struct Images {
     records: Option<Rc<PullRecords>>,
     policy: VerificationPolicy,
     users: ImageUsers,
+    present: PresentImages,
 }
 
 /// State that is read from disk before the first pull.
@@ -100,7 +103,13 @@ impl Images {
             records: state.records,
             policy: VerificationPolicy::from_name(policy, list),
             users: ImageUsers::default(),
+            present: PresentImages::default(),
         }
+    }
+
+    /// An image that was present may be missing: the runtime is asked again.
+    pub fn forget_present(&self) {
+        self.present.clear();
     }
 
     /// How long images of each pod were being pulled.

@@ -53,7 +53,7 @@ impl Effects for StepQueue {
 pub(in crate::targets) fn run(data: &[u8]) {
     let steps = StepQueue::default();
     let config = Config {
-        parallel_starts: 2,
+        parallel_starts: None,
         max_crash_loop_backoff: Duration::from_secs(300),
         allowed_unsafe_sysctls: vec!["net.*".to_owned()],
         node_resources: NodeResources::default(),

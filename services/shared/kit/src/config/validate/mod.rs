@@ -83,7 +83,9 @@ pub(super) fn polylet(config: &PolyletConfiguration, problems: &mut Problems) {
         let value = config.device_plugin_directory.display();
         problems.not_allowed("devicePluginDirectory", value, "allowed are up to 94 bytes");
     }
-    problems.within("parallelStarts", config.parallel_starts, 1, 1000);
+    if let Some(parallel_starts) = config.parallel_starts {
+        problems.within("parallelStarts", parallel_starts, 1, 1000);
+    }
     problems.at_least("traceRing.maxSpans", config.trace_ring.max_spans, 1);
     problems.at_least("traceRing.maxBytes", config.trace_ring.max_bytes, 1024);
     tracing::polylet(&config.tracing, problems);
