@@ -78,9 +78,19 @@ struct BenchArgs {
     /// several concurrencies, and by Polylet.
     #[arg(long)]
     rates: bool,
+    /// With `--rates`: the concurrencies of raw calls.
+    #[arg(long, value_delimiter = ',', default_value = "1,2,3,5,10,20")]
+    at_a_time: Vec<usize>,
     /// The network plugin masquerades, which takes several runs of iptables for each pod.
     #[arg(long)]
     masquerade: bool,
+    /// Measures only Polylet with `--burst` pods in a cluster: memory, processor time at rest for `--rest`
+    /// seconds, and requests after a restart.
+    #[arg(long)]
+    large: bool,
+    /// With `--large`: pods that come and go before.
+    #[arg(long, default_value_t = 0, requires = "large")]
+    churn: usize,
     /// Measures only requests and bytes between each agent and the API server: of a pod's life, each of
     /// `--burst`, and of an hour at rest, from `--rest` seconds.
     #[arg(long)]
@@ -165,6 +175,10 @@ async fn run(args: &BenchArgs) -> Result<String, HarnessError> {
         cluster::memory(args, &bin_dir).await?;
         return Ok(String::new());
     }
+    if args.large {
+        cluster::large(args, &bin_dir).await?;
+        return Ok(String::new());
+    }
     if args.tracing {
         return tracing_cost::measure(args, bin_dir).await;
     }
@@ -218,9 +232,7 @@ async fn measure_all(
         return Ok(Vec::new());
     }
     if args.rates {
-        return rates::measure(node, args.burst, pods)
-            .await
-            .map(|()| Vec::new());
+        return rates::measure(node, args, pods).await.map(|()| Vec::new());
     }
     if args.calls {
         calls::measure(node, args.burst, pods, table).await?;

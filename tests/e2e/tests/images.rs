@@ -68,6 +68,12 @@ async fn pull_policies_and_registry_credentials() {
         )
         .await;
     steps.run("policies", policies(&node, &open)).await;
+    steps
+        .run(
+            "removed image is pulled again",
+            removed_image_is_pulled_again(&node, &open),
+        )
+        .await;
     steps.run("volumes", volumes(&node, &open)).await;
     steps
         .run(
@@ -314,6 +320,26 @@ async fn policies(node: &Node, open: &Registry) {
         |pod: &PodView| pod.is_ready() && pod.container("main").is_some_and(|c| c.restarts == 1);
     ok(node.wait_pod("always", "to run again", restarted).await);
     assert_eq!(open.pulls("team/app"), before + 2);
+}
+
+/// An image that was present a moment ago and was removed from the runtime is pulled again.
+async fn removed_image_is_pulled_again(node: &Node, open: &Registry) {
+    let image = "open.test/team/gone:1";
+    push(node, open, "team/gone:1", "gone");
+    put(node, "before", image, &json!({}));
+    ok(node.wait_ready("before").await);
+    let pulls = open.pulls("team/gone");
+    put(node, "present", image, &json!({}));
+    ok(node.wait_ready("present").await);
+    assert_eq!(open.pulls("team/gone"), pulls);
+    ok(node.containerd.cri().remove_image(image).await);
+    put(node, "afterwards", image, &json!({}));
+    ok(node.wait_ready("afterwards").await);
+    assert_eq!(open.pulls("team/gone"), pulls + 1);
+    for name in ["before", "present", "afterwards"] {
+        ok(node.take(&format!("{name}.json")));
+        ok(node.wait_gone(name).await);
+    }
 }
 
 /// Image volumes: pulled by their own policy and mounted where the runtime supports them; pull

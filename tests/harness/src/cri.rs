@@ -4,9 +4,9 @@ use std::time::Duration;
 use polylet_wire::runtime::v1::image_service_client::ImageServiceClient;
 use polylet_wire::runtime::v1::runtime_service_client::RuntimeServiceClient;
 use polylet_wire::runtime::v1::{
-    Container, ExecSyncRequest, Image, ListContainersRequest, ListImagesRequest,
-    ListPodSandboxRequest, PodSandbox, RemovePodSandboxRequest, RuntimeHandler, StatusRequest,
-    StopPodSandboxRequest, VersionRequest,
+    Container, ExecSyncRequest, Image, ImageSpec, ListContainersRequest, ListImagesRequest,
+    ListPodSandboxRequest, PodSandbox, RemoveImageRequest, RemovePodSandboxRequest, RuntimeHandler,
+    StatusRequest, StopPodSandboxRequest, VersionRequest,
 };
 use tokio::task::JoinSet;
 use tonic::transport::{Channel, Endpoint};
@@ -125,6 +125,23 @@ impl Cri {
     pub async fn images(&self) -> Result<Vec<Image>, HarnessError> {
         let request = within(10, ListImagesRequest::default());
         Ok(told("ListImages", self.images.clone().list_images(request).await)?.images)
+    }
+
+    /// Removes an image under all of its names.
+    ///
+    /// # Errors
+    /// Fails if the runtime does not respond or refuses it.
+    pub async fn remove_image(&self, reference: &str) -> Result<(), HarnessError> {
+        let image = ImageSpec {
+            image: reference.to_owned(),
+            ..ImageSpec::default()
+        };
+        let request = within(10, RemoveImageRequest { image: Some(image) });
+        told(
+            "RemoveImage",
+            self.images.clone().remove_image(request).await,
+        )?;
+        Ok(())
     }
 
     /// Stops and removes every sandbox with its containers.

@@ -210,15 +210,25 @@ impl<'a> Agent<'a> {
 
     /// Stops the agent gracefully and starts it again.
     pub(super) async fn restart(&mut self) -> Result<(), HarnessError> {
+        self.stop();
+        self.start_again().await
+    }
+
+    /// Stops the agent gracefully.
+    pub(super) fn stop(&mut self) {
         match &mut self.kubelet {
-            Some(kubelet) => {
-                kubelet.stop(false);
-                kubelet.start()
-            }
+            Some(kubelet) => kubelet.stop(false),
             None => {
                 self.node.down();
-                self.node.up().await
             }
+        }
+    }
+
+    /// Starts it after [`Self::stop`].
+    pub(super) async fn start_again(&mut self) -> Result<(), HarnessError> {
+        match &mut self.kubelet {
+            Some(kubelet) => kubelet.start(),
+            None => self.node.up().await,
         }
     }
 

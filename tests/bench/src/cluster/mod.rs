@@ -21,6 +21,8 @@ mod agent;
 mod api_server;
 /// What pods cost in calls, requests and processor time.
 mod calls;
+/// Polylet alone with many pods.
+mod large;
 /// The API server's own time for a change.
 mod patches;
 /// Many pods at once.
@@ -32,6 +34,7 @@ mod streams;
 /// The result.
 mod table;
 
+pub(crate) use large::large;
 pub(crate) use table::ClusterTable;
 
 const SETTINGS: &str = "/api/v1/namespaces/default/configmaps";
