@@ -11,7 +11,7 @@ use jiff::SignedDuration;
 use polylet_model::Manifest;
 
 /// The limit until something is measured, and its lower bound: a runtime mixes work and waits.
-const MIN_LIMIT: f64 = 3.0;
+const MIN_LIMIT: f64 = 4.0;
 /// The upper bound.
 const MAX_LIMIT: f64 = 100.0;
 /// Calls that wait in the runtime while it is busy.
@@ -175,7 +175,7 @@ mod tests {
 
     #[test]
     fn the_limit_follows_what_the_runtime_does_at_once() {
-        for (capacity, expected) in [(1.0, 3..=5), (2.0, 4..=6), (6.0, 7..=10), (20.0, 20..=24)] {
+        for (capacity, expected) in [(1.0, 4..=5), (2.0, 4..=6), (6.0, 7..=10), (20.0, 20..=24)] {
             for alone_first in [true, false] {
                 let mut runtime = SimulatedRuntime {
                     capacity,
@@ -183,7 +183,7 @@ mod tests {
                     calls: 0,
                 };
                 let mut limit = ConcurrencyLimit::measured();
-                assert_eq!(limit.current(), 3);
+                assert_eq!(limit.current(), 4);
                 if alone_first {
                     for _ in 0..10 {
                         limit.record(kind("start"), runtime.took(1), 1);
@@ -215,7 +215,7 @@ mod tests {
                 1,
             );
         }
-        assert_eq!(limit.current(), 3);
+        assert_eq!(limit.current(), 4);
     }
 
     #[test]

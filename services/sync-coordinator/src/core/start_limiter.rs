@@ -6,7 +6,7 @@
 //! delays pods of its kind and stops none. Pods of the [`StartClass`]es that do not depend on it have
 //! permits of their own.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
 use jiff::{SignedDuration, Timestamp};
 
@@ -55,6 +55,8 @@ pub struct StartLimiter {
     held: BTreeMap<String, Permit>,
     /// Pods by class and order of arrival.
     queue: BTreeMap<(StartClass, u64), String>,
+    /// The place of each pod in the queue.
+    places: HashMap<String, (StartClass, u64)>,
     arrivals: u64,
     /// When free permits were given last.
     granted_at: Timestamp,
@@ -67,6 +69,7 @@ impl StartLimiter {
             limit,
             held: BTreeMap::new(),
             queue: BTreeMap::new(),
+            places: HashMap::new(),
             arrivals: 0,
             granted_at: Timestamp::MIN,
         }
@@ -74,7 +77,7 @@ impl StartLimiter {
 
     /// Takes a permit for a pod, or queues the pod.
     pub fn try_acquire(&mut self, uid: &str, class: StartClass, now: Timestamp) -> bool {
-        let queued = self.queued_as(uid);
+        let queued = self.places.get(uid).map(|(class, _)| *class);
         // Pods before it in the queue would have been given the permit.
         if queued.is_none() && self.is_free(class, now) {
             self.hold(uid, class, now);
@@ -83,7 +86,9 @@ impl StartLimiter {
         if queued != Some(class) {
             self.leave_queue(uid);
             self.arrivals += 1;
-            self.queue.insert((class, self.arrivals), uid.to_owned());
+            let place = (class, self.arrivals);
+            self.queue.insert(place, uid.to_owned());
+            self.places.insert(uid.to_owned(), place);
         }
         false
     }
@@ -110,7 +115,9 @@ impl StartLimiter {
 
     /// Removes a pod from the queue.
     pub fn leave_queue(&mut self, uid: &str) {
-        self.queue.retain(|_, waiting| waiting != uid);
+        if let Some(place) = self.places.remove(uid) {
+            self.queue.remove(&place);
+        }
     }
 
     /// Gives free permits to pods in the queue; returns the pods.
@@ -146,12 +153,6 @@ impl StartLimiter {
         }
         let granted_at = self.granted_at.checked_add(step);
         self.granted_at = granted_at.unwrap_or(self.granted_at);
-    }
-
-    fn queued_as(&self, uid: &str) -> Option<StartClass> {
-        let mut queue = self.queue.iter();
-        let queued = queue.find(|(_, waiting)| *waiting == uid);
-        queued.map(|((class, _), _)| *class)
     }
 
     fn first_queued(&self, class: StartClass) -> Option<String> {
