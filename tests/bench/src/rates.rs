@@ -11,7 +11,7 @@ use crate::idle::CpuUsage;
 use crate::manifests::ManifestKind;
 use crate::pods::PodDriver;
 
-/// Repetitions.
+/// How often all is measured.
 const ROUNDS: usize = 3;
 
 /// The times of many pods in all repetitions, and the processor time of all programs meanwhile.

@@ -27,10 +27,7 @@ pub(crate) async fn large(args: &BenchArgs, bin_dir: &Path) -> Result<(), Harnes
         polylet.many_up(CHURN_AT_ONCE, &pod).await?;
         polylet.many_down(CHURN_AT_ONCE).await?;
     }
-    if args.churn > 0 {
-        eprintln!();
-        memory::at_rest(&polylet.node, &format!("0 pods after {}", args.churn)).await;
-    }
+    memory::at_rest(&polylet.node, &format!("0 pods after {}", args.churn)).await;
     let took = polylet.many_up(args.burst, &pod).await?;
     println!("{} pods Ready in {:.1} s", args.burst, took.as_secs_f64());
     memory::at_rest(&polylet.node, &format!("{} pods", args.burst)).await;
