@@ -66,6 +66,8 @@ impl EventLoop {
                 () = clock_steps.next() => Input::Timer,
             };
             self.handle_input(input);
+            // Callers are answered between the many inspections of a start, on the same thread.
+            tokio::task::yield_now().await;
         }
     }
 

@@ -33,6 +33,9 @@ pub(crate) async fn large(args: &BenchArgs, bin_dir: &Path) -> Result<(), Harnes
     memory::at_rest(&polylet.node, &format!("{} pods", args.burst)).await;
     let rest = idle::measure(&polylet.node, "polylet", Duration::from_secs(args.rest)).await;
     println!("at rest for {} s: {:.5} core", args.rest, rest.cores);
+    for (program, cores) in rest.programs.iter().filter(|(_, cores)| **cores > 0.0) {
+        println!("    {program}: {cores:.5}");
+    }
     restart(&cluster, &mut polylet).await?;
     memory::at_rest(&polylet.node, &format!("{} pods, restarted", args.burst)).await;
     polylet.remove()?;
