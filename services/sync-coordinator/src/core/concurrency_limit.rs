@@ -18,6 +18,8 @@ const MAX_LIMIT: f64 = 100.0;
 const MIN_WAITING: f64 = 2.0;
 /// More waiting calls than this are of no use.
 const MAX_WAITING: f64 = 4.0;
+/// How much longer than the shortest ones calls alone take by chance.
+const TOLERANCE: f64 = 1.2;
 /// Kinds of calls that are measured, a bound on names of runtime handlers.
 const MAX_KINDS: usize = 32;
 /// The share of a call alone in the duration that is expected of its kind.
@@ -94,13 +96,11 @@ impl ConcurrencyLimit {
             return;
         };
         let at_once = f64::from(u32::try_from(at_once).unwrap_or(u32::MAX));
-        let waiting = at_once * (1.0 - alone.as_secs_f64() / took.as_secs_f64()).max(0.0);
-        // One in the time of as many calls as there are at once, as in TCP.
-        let change = if self.is_first_growth {
-            0.5
-        } else {
-            1.0 / self.limit
-        };
+        let alone = alone.as_secs_f64() * TOLERANCE;
+        let waiting = at_once * (1.0 - alone / took.as_secs_f64()).max(0.0);
+        // One in the time of as many calls as there are at once, as in TCP; fast while it is far off.
+        let is_far_off = self.is_first_growth || waiting > 2.0 * MAX_WAITING;
+        let change = if is_far_off { 0.5 } else { 1.0 / self.limit };
         if waiting > MAX_WAITING {
             self.limit -= change;
         } else if waiting < MIN_WAITING && at_once * 2.0 >= self.limit {
@@ -241,6 +241,23 @@ mod tests {
             "{} of {before}",
             limit.current()
         );
+    }
+
+    #[test]
+    fn a_limit_that_hung_calls_have_raised_shrinks_soon() {
+        let mut limit = ConcurrencyLimit::measured();
+        let mut runtime = SimulatedRuntime {
+            capacity: 2.0,
+            alone_ms: 50.0,
+            calls: 0,
+        };
+        // Others hang and take nothing of the runtime.
+        for _ in 0..300 {
+            limit.record(kind("start"), runtime.took(1), limit.current());
+        }
+        assert!(limit.current() > 30, "{}", limit.current());
+        runtime.burst(&mut limit, 120);
+        assert!(limit.current() < 12, "{}", limit.current());
     }
 
     #[test]
