@@ -22,7 +22,7 @@ const MAX_WAITING: f64 = 4.0;
 const TOLERANCE: f64 = 1.2;
 /// Kinds of calls that are measured, a bound on names of runtime handlers.
 const MAX_KINDS: usize = 32;
-/// The share of a call alone in the duration that is expected of its kind.
+/// The newest call alone is one part in so many of the duration that is expected of its kind.
 const NEWEST_SHARE: i32 = 8;
 
 /// Calls that take about equally long: an operation of the runtime, and the runtime handler.
