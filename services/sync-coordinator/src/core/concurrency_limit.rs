@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn a_runtime_that_becomes_slower_is_measured_anew_by_single_calls() {
+    fn single_calls_measure_a_runtime_that_has_become_slower() {
         let mut limit = ConcurrencyLimit::measured();
         let mut runtime = SimulatedRuntime {
             capacity: 10.0,
