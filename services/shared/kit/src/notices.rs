@@ -4,9 +4,10 @@
 use std::collections::VecDeque;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use futures::Stream;
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 use polylet_watch::Store;
 use polylet_wire::common::v1::PodRef;
 use polylet_wire::notice::v1::notice_service_server::NoticeService;
@@ -14,10 +15,13 @@ use polylet_wire::notice::v1::{
     Notice, ObjectRef, Severity, WatchNoticesRequest, WatchNoticesResponse,
 };
 use polylet_wire::time::to_wire;
+use tokio::time::Instant;
 use tonic::{Request, Response, Status};
 
 /// How long a notice is kept for a watcher that reconnects.
-const RETENTION: SignedDuration = SignedDuration::from_mins(5);
+const RETENTION: Duration = Duration::from_secs(300);
+/// Between two removals of expired notices: they go in batches.
+const EXPIRY_BATCH: Duration = Duration::from_secs(60);
 /// The size of upstream's event queue.
 const MAX_NOTICES: usize = 1000;
 
@@ -39,7 +43,9 @@ enum Subject<'a> {
 #[derive(Default)]
 struct RecentNotices {
     count: u64,
-    oldest_first: VecDeque<(Timestamp, String)>,
+    oldest_first: VecDeque<(Instant, String)>,
+    /// Whether a task waits for the oldest to expire.
+    has_expiry: bool,
 }
 
 impl Notices {
@@ -142,23 +148,50 @@ impl Notices {
 
     /// Publishes a notice with a new id and the current time.
     fn publish_notice(&self, notice: Notice) {
-        let now = Timestamp::now();
+        let now = Instant::now();
         let mut recent = self.recent.lock().unwrap_or_else(PoisonError::into_inner);
         recent.count += 1;
         let id = format!("{}-{}", self.incarnation, recent.count);
         recent.oldest_first.push_back((now, id.clone()));
         let notice = Notice {
             id: id.clone(),
-            at: Some(to_wire(now)),
+            at: Some(to_wire(Timestamp::now())),
             ..notice
         };
         self.store.upsert(id, notice);
+        self.remove_expired(&mut recent, now);
+        if !recent.has_expiry
+            && let Ok(runtime) = tokio::runtime::Handle::try_current()
+        {
+            recent.has_expiry = true;
+            runtime.spawn(self.clone().expire());
+        }
+    }
+
+    fn remove_expired(&self, recent: &mut RecentNotices, now: Instant) {
         while let Some((at, id)) = recent.oldest_first.front() {
             if recent.oldest_first.len() <= MAX_NOTICES && now.duration_since(*at) < RETENTION {
                 break;
             }
             self.store.remove(id);
             recent.oldest_first.pop_front();
+        }
+    }
+
+    /// Removes notices as they expire, until there are none.
+    async fn expire(self) {
+        let mut until = Instant::now() + RETENTION;
+        loop {
+            tokio::time::sleep_until(until).await;
+            let now = Instant::now();
+            let mut recent = self.recent.lock().unwrap_or_else(PoisonError::into_inner);
+            self.remove_expired(&mut recent, now);
+            let Some((oldest, _)) = recent.oldest_first.front() else {
+                recent.oldest_first = VecDeque::new();
+                recent.has_expiry = false;
+                return;
+            };
+            until = (*oldest + RETENTION).max(now + EXPIRY_BATCH);
         }
     }
 }
@@ -205,5 +238,22 @@ mod tests {
         assert_eq!(snapshot.len(), MAX_NOTICES);
         assert!(snapshot.contains_key(&format!("pleg-1-{}", MAX_NOTICES + 10)));
         assert!(!snapshot.contains_key("pleg-1-10"));
+    }
+
+    /// Also without a later notice.
+    #[tokio::test(start_paused = true)]
+    async fn expired_notices_are_removed() {
+        let notices = Notices::new("pleg", "1");
+        let publish = || notices.normal(&PodRef::default(), "", "Pulled", "");
+        publish();
+        tokio::time::sleep(RETENTION / 2).await;
+        publish();
+        tokio::time::sleep(RETENTION / 2 + Duration::from_secs(1)).await;
+        assert_eq!(notices.store.snapshot().len(), 1);
+        tokio::time::sleep(RETENTION / 2 + EXPIRY_BATCH).await;
+        assert_eq!(notices.store.snapshot().len(), 0);
+        publish();
+        tokio::time::sleep(RETENTION + Duration::from_secs(1)).await;
+        assert_eq!(notices.store.snapshot().len(), 0);
     }
 }
