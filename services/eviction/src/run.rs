@@ -30,7 +30,9 @@ use crate::manager::{EvictionManager, StartedEviction};
 use crate::metrics;
 use crate::reclaim::{self, Reclaim, ReclaimStage};
 use crate::sources;
-use crate::usage::{LocalStorageSample, SampledPod, Sampler, VOLUME_CHECK_PERIOD};
+use crate::usage::{
+    FIRST_VOLUME_CHECK, LocalStorageSample, SampledPod, Sampler, VOLUME_CHECK_PERIOD,
+};
 
 /// Upstream's monitoring interval.
 const PERIOD: Duration = Duration::from_secs(10);
@@ -84,6 +86,11 @@ impl EventLoop {
             .with_pod_settings(&config.cgroup_root, config.evict_static_pods)
             .with_conditions(conditions);
         let local_storage = config.local_storage_limits.then(Default::default);
+        let work: FuturesUnordered<LocalBoxFuture<'static, Input>> = FuturesUnordered::new();
+        work.push(Box::pin(async {
+            tokio::time::sleep(FIRST_VOLUME_CHECK).await;
+            Input::VolumesChecked
+        }));
         Ok(Self {
             ctx,
             manager,
@@ -91,11 +98,11 @@ impl EventLoop {
             sampler,
             pod_requests,
             local_storage,
-            work: FuturesUnordered::new(),
+            work,
             is_observing: false,
             is_measuring: false,
             reclaim: None,
-            may_check_volumes: true,
+            may_check_volumes: false,
             is_hurried: false,
         })
     }

@@ -18,13 +18,14 @@ pub(crate) enum CgroupMounts {
 pub(super) const NO_LIMIT: u64 = 1 << 60;
 
 impl CgroupMounts {
-    /// Detects the version in use.
+    /// Detects the version in use. Not by `hierarchies::auto`, which reads the mount table for the place
+    /// of version 1: with many pods that takes long, and the runtime expects it here, too.
     pub(crate) fn detect() -> Self {
-        let hierarchy = hierarchies::auto();
-        if hierarchy.v2() {
-            Self::V2(hierarchy.root())
+        let root = PathBuf::from("/sys/fs/cgroup");
+        if hierarchies::is_cgroup2_unified_mode() {
+            Self::V2(root)
         } else {
-            Self::V1(hierarchy.root())
+            Self::V1(root)
         }
     }
 

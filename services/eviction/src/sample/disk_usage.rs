@@ -1,13 +1,13 @@
 //! The disk usage of directories of pods, measured in a child process that can be killed.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use polylet_kit::subprocess::{SubprocessTask, TaskProgress};
-use polylet_machine::mountinfo::{self, Mount};
+use polylet_machine::mountinfo;
 use polylet_walk::{
     Budget, DiskUsage, Measurement, Progress, Walk, open_dir, open_entry, open_root,
 };
@@ -22,6 +22,8 @@ const SLICE: u64 = 20_000;
 /// The longest time without progress. Walks skip what is mounted, so only a dead disk of the node
 /// itself takes as long.
 const DEADLINE: Duration = Duration::from_secs(5);
+/// The mount table is not read again before this time for a path that it did not have.
+const MOUNTS_MAX_AGE: Duration = Duration::from_secs(1);
 /// File systems that need no other machine and no process: they are walked also where they are mounted.
 const IN_MEMORY: [(&str, FsWord); 2] = [("tmpfs", 0x0102_1994), ("hugetlbfs", 0x9584_58f6)];
 
@@ -80,13 +82,13 @@ impl SubprocessTask for DiskUsageTask {
 
     fn run(self, progress: &mut TaskProgress<()>) -> Self::Output {
         let until = Instant::now() + self.budget;
-        let mut bases = Bases::default();
+        let (mut bases, mut mounts) = (Bases::default(), MountTypes::default());
         let mut pods: VecDeque<PodMeasurement> =
             self.pods.into_iter().map(PodMeasurement::new).collect();
         let mut output = BTreeMap::new();
         while let Some(mut pod) = pods.pop_front() {
             let began = Instant::now();
-            let is_finished = pod.advance(&mut bases, until);
+            let is_finished = pod.advance(&mut bases, &mut mounts, until);
             pod.result.took += began.elapsed();
             progress.report(|| ());
             if is_finished || Instant::now() >= until {
@@ -126,14 +128,14 @@ impl PodMeasurement {
     }
 
     /// Measures one slice; true when everything is measured.
-    fn advance(&mut self, bases: &mut Bases, until: Instant) -> bool {
+    fn advance(&mut self, bases: &mut Bases, mounts: &mut MountTypes, until: Instant) -> bool {
         let mut budget = Budget::unlimited().with_steps(SLICE).with_deadline(until);
         loop {
             let Some(mut path) = self.current.take() else {
                 let Some((base, path)) = self.rest.pop_front() else {
                     return true;
                 };
-                match begin(bases, &base, &path) {
+                match begin(bases, mounts, &base, &path) {
                     Ok(Begun::Walk(path)) => self.current = Some(*path),
                     Ok(Begun::Done(usage)) => self.result.paths.push(Some(usage)),
                     Err(_) => self.result.paths.push(None),
@@ -177,7 +179,12 @@ enum Begun {
     Done(PathUsage),
 }
 
-fn begin(bases: &mut Bases, base: &Path, path: &Path) -> io::Result<Begun> {
+fn begin(
+    bases: &mut Bases,
+    mounts: &mut MountTypes,
+    base: &Path,
+    path: &Path,
+) -> io::Result<Begun> {
     let absent = Ok(Begun::Done(PathUsage::default()));
     let Some(base) = bases.open(base)? else {
         return absent;
@@ -185,7 +192,7 @@ fn begin(bases: &mut Bases, base: &Path, path: &Path) -> io::Result<Begun> {
     let entry = match open_entry(base, path) {
         Ok(entry) => entry,
         Err(Errno::NOENT) => return absent,
-        Err(Errno::XDEV) => return begin_mounted(base, path),
+        Err(Errno::XDEV) => return begin_mounted(mounts, base, path),
         Err(errno) => return Err(errno.into()),
     };
     let stat = fstat(&entry)?;
@@ -210,12 +217,12 @@ fn walk(dir: OwnedFd, measurement: Measurement, usage: PathUsage) -> io::Result<
 }
 
 /// A path at which, or on the way to which, a file system is mounted. Only one in memory is opened.
-fn begin_mounted(base: &OwnedFd, path: &Path) -> io::Result<Begun> {
+fn begin_mounted(mounts: &mut MountTypes, base: &OwnedFd, path: &Path) -> io::Result<Begun> {
     let is_mount = Ok(Begun::Done(PathUsage {
         is_mount: true,
         ..PathUsage::default()
     }));
-    let Some(magic) = memory_mount(base, path)? else {
+    let Some(magic) = mounts.in_memory(base, path)? else {
         return is_mount;
     };
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
@@ -233,19 +240,41 @@ fn begin_mounted(base: &OwnedFd, path: &Path) -> io::Result<Begun> {
     walk(dir, measurement, usage)
 }
 
-/// The type of the file system in memory that is mounted at the path.
-fn memory_mount(base: &OwnedFd, path: &Path) -> io::Result<Option<FsWord>> {
-    use std::os::fd::AsRawFd;
-    let link = format!("/proc/self/fd/{}", base.as_fd().as_raw_fd());
-    let mount_point = std::fs::read_link(link)?.join(path);
-    let mounts = mountinfo::read()?;
-    let is_at = |mount: &&Mount| mount.mount_point == mount_point;
-    // The last one is on top.
-    let Some(mount) = mounts.iter().rev().find(is_at) else {
-        return Ok(None);
-    };
-    let known = IN_MEMORY.iter().find(|(name, _)| *name == mount.fs_type);
-    Ok(known.map(|(_, magic)| *magic))
+/// The types of what is mounted where. Read once for all paths: with many pods it takes milliseconds.
+#[derive(Default)]
+struct MountTypes {
+    by_path: HashMap<PathBuf, String>,
+    read_at: Option<Instant>,
+}
+
+impl MountTypes {
+    /// The magic number of the file system in memory that is mounted at the path.
+    fn in_memory(&mut self, base: &OwnedFd, path: &Path) -> io::Result<Option<FsWord>> {
+        use std::os::fd::AsRawFd;
+        let link = format!("/proc/self/fd/{}", base.as_fd().as_raw_fd());
+        let mount_point = std::fs::read_link(link)?.join(path);
+        if !self.by_path.contains_key(&mount_point) {
+            self.refresh()?;
+        }
+        let mounted = self.by_path.get(&mount_point);
+        let known = IN_MEMORY
+            .iter()
+            .find(|(name, _)| mounted.is_some_and(|mounted| mounted == name));
+        Ok(known.map(|(_, magic)| *magic))
+    }
+
+    fn refresh(&mut self) -> io::Result<()> {
+        if self.read_at.is_some_and(|at| at.elapsed() < MOUNTS_MAX_AGE) {
+            return Ok(());
+        }
+        // The last one at a path is on top.
+        let mounts = mountinfo::read()?.into_iter();
+        self.by_path = mounts
+            .map(|mount| (mount.mount_point, mount.fs_type))
+            .collect();
+        self.read_at = Some(Instant::now());
+        Ok(())
+    }
 }
 
 /// The open base directories.

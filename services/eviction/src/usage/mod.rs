@@ -42,7 +42,8 @@ use observe::{NodeFilesystems, NodeObserver};
 pub(crate) use summary_requests::{
     SummaryError, SummaryRequest, SummaryRequests, TimedReport, UsageReport,
 };
-pub(crate) use volume_health::VOLUME_CHECK_PERIOD;
+use volume_health::RemoteVolumes;
+pub(crate) use volume_health::{FIRST_VOLUME_CHECK, VOLUME_CHECK_PERIOD};
 
 const RUNTIME_TIMEOUT: Duration = Duration::from_secs(10);
 /// For volume-manager and the drivers that it calls.
@@ -75,6 +76,7 @@ pub(crate) struct Sampler {
     volumes: Channel,
     observer: Rc<Mutex<NodeObserver>>,
     disk: DiskMeasurer,
+    remote_volumes: Rc<Mutex<RemoteVolumes>>,
     rates: CpuRates,
     sandbox_image: SandboxImage,
 }
@@ -155,6 +157,7 @@ impl Sampler {
             volumes: ctx.peer("volume-manager").channel(),
             observer: Rc::new(Mutex::new(observer)),
             disk: DiskMeasurer::new(Rc::new(children), ctx.conditions()),
+            remote_volumes: Rc::default(),
             rates: CpuRates::default(),
             sandbox_image: SandboxImage::default(),
         }

@@ -3,17 +3,23 @@
 //! statistics.
 
 use std::collections::BTreeSet;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use futures::{StreamExt, stream};
-use polylet_machine::mountinfo::{self, Mount};
+use polylet_kit::{BlockingCall, report};
+use polylet_machine::mountinfo::{self, Mount, MountWatch};
 
 use super::{Sampler, pod_ref};
 use crate::core::pods::NodePods;
 
 /// Upstream's period for statistics of volumes.
 pub(crate) const VOLUME_CHECK_PERIOD: Duration = Duration::from_secs(60);
+/// After a start, when the node has more urgent things to do.
+pub(crate) const FIRST_VOLUME_CHECK: Duration = Duration::from_secs(5);
+/// How long reading the mount table may take.
+const DEADLINE: Duration = Duration::from_secs(10);
 /// Volumes that are checked at once.
 const CHECKED_AT_ONCE: usize = 4;
 /// Types of file systems that another machine serves. FUSE is served by a process.
@@ -39,26 +45,56 @@ struct RemoteVolume {
     mount_point: PathBuf,
 }
 
+/// The remote volumes as of the last change of the mount table.
+#[derive(Default)]
+pub(super) struct RemoteVolumes {
+    watch: Option<MountWatch>,
+    volumes: Vec<RemoteVolume>,
+    reading: BlockingCall<io::Result<(MountWatch, Vec<Mount>)>>,
+}
+
+impl RemoteVolumes {
+    /// The mount table, if it has changed.
+    async fn changed(&mut self) -> Result<Option<Vec<Mount>>, String> {
+        // Not kept after a failure, so that the next call reads.
+        if let Some(mut watch) = self.watch.take()
+            && matches!(watch.has_changed(), Ok(false))
+        {
+            self.watch = Some(watch);
+            return Ok(None);
+        }
+        let read = || Ok((MountWatch::new()?, mountinfo::read()?));
+        let read = self.reading.run(DEADLINE, read).await;
+        let read = read.map_err(|error| report(&error))?;
+        let (watch, mounts) = read.map_err(|error| report(&error))?;
+        self.watch = Some(watch);
+        Ok(Some(mounts))
+    }
+}
+
 impl Sampler {
     /// Checks the volumes of running pods.
     pub(crate) async fn check_volumes(self, pods: NodePods) {
-        let mounts = match mountinfo::read() {
-            Ok(mounts) => mounts,
+        let mut remote = self.remote_volumes.lock().await;
+        match remote.changed().await {
+            Ok(Some(mounts)) => {
+                let root = self.paths.pods();
+                let mounted: BTreeSet<String> = mounts
+                    .iter()
+                    .filter(|mount| mount.mount_point.starts_with(&root))
+                    .map(|mount| mount.mount_point.display().to_string())
+                    .collect();
+                self.disk.retain_volumes(|path| mounted.contains(path));
+                remote.volumes = remote_volumes(&root, &mounts);
+            }
+            Ok(None) => {}
             Err(error) => {
-                let error = polylet_kit::report(&error);
                 tracing::warn!(error, "failed to read the mount table; volumes not checked");
                 return;
             }
-        };
-        let root = self.paths.pods();
-        let mounted: BTreeSet<String> = mounts
-            .iter()
-            .filter(|mount| mount.mount_point.starts_with(&root))
-            .map(|mount| mount.mount_point.display().to_string())
-            .collect();
-        self.disk.retain_volumes(|path| mounted.contains(path));
+        }
         let pods = &pods;
-        stream::iter(remote_volumes(&root, &mounts))
+        stream::iter(remote.volumes.clone())
             .filter_map(|remote| async {
                 let pod = pods.runtime.get(&remote.uid)?;
                 Some((pod_ref(&remote.uid, pod), remote))

@@ -7,9 +7,15 @@
 //! volume and each container's root file system.
 
 use std::ffi::OsStr;
+use std::fs::File;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+/// Where the table is.
+const FILE: &str = "/proc/self/mountinfo";
 
 /// One line of the table.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -29,7 +35,26 @@ pub struct Mount {
 /// Reads the table; a line that cannot be parsed is left out. In the order of the kernel: of
 /// several mounts at one place the last is on top.
 pub fn read() -> io::Result<Vec<Mount>> {
-    std::fs::read("/proc/self/mountinfo").map(|table| parse(&table))
+    std::fs::read(FILE).map(|table| parse(&table))
+}
+
+/// Tells whether the table has changed, without reading it: with many pods that takes the kernel
+/// milliseconds.
+#[derive(Debug)]
+pub struct MountWatch(File);
+
+impl MountWatch {
+    /// Watches from now on.
+    pub fn new() -> io::Result<Self> {
+        File::open(FILE).map(Self)
+    }
+
+    /// Whether something was mounted or unmounted since the last call, or since the watch began.
+    pub fn has_changed(&mut self) -> io::Result<bool> {
+        // The kernel reports a change to each open file once.
+        let mut files = [PollFd::new(&self.0, PollFlags::PRI)];
+        Ok(poll(&mut files, Some(&Timespec::default()))? > 0)
+    }
 }
 
 /// The same for a table that was read already.

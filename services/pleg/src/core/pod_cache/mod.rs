@@ -220,6 +220,7 @@ impl PodCache {
     pub fn handle_event(&mut self, event: RuntimeEvent, now: Timestamp) {
         let is_end = event.kind > RuntimeEventKind::Started;
         self.late_events.on_event(is_end, now);
+        self.relist_due = self.relist_due.min(self.period.on_event(now));
         let owner = || self.owners.get(&event.id).cloned();
         let uid = event.pod.as_ref().map(|pod| pod.uid.clone());
         let Some(uid) = uid.or_else(owner) else {
@@ -304,7 +305,7 @@ impl PodCache {
     ) {
         self.listing = false;
         if !std::mem::take(&mut self.relist_again) {
-            self.relist_due = self.period.next(result.is_ok(), now);
+            self.relist_due = self.period.on_listed(result.is_ok(), now);
         }
         let Ok(mut listing) = result else { return };
         let mut changed = BTreeSet::new();

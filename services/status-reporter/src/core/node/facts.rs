@@ -90,7 +90,8 @@ pub(crate) struct NodeFacts {
     pub(crate) images: BTreeMap<String, NodeImage>,
     /// The initial list of images is complete.
     pub(crate) images_synced: bool,
-    /// `None` before they are known: the controller detaches volumes that are not listed.
+    /// `None` before they are known: the controller detaches volumes that are not listed. A registration
+    /// does not wait for them: until then, those of an existing object stay, as upstream keeps them.
     pub(crate) volumes_in_use: Option<Vec<String>>,
     /// Resources of device plugins, by name.
     pub(crate) devices: BTreeMap<String, NodeDevices>,
@@ -107,7 +108,6 @@ impl NodeFacts {
         self.runtime.is_some()
             && self.addresses.is_some()
             && self.images_synced
-            && self.volumes_in_use.is_some()
             && self.pressure.len() == PressureResource::ALL.len()
     }
 }
