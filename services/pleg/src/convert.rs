@@ -123,6 +123,12 @@ fn phase(state: v1::ContainerState) -> ContainerPhase {
     }
 }
 
+fn sorted(map: HashMap<String, String>) -> Box<[(String, String)]> {
+    let mut sorted: Box<[_]> = map.into_iter().collect();
+    sorted.sort_unstable();
+    sorted
+}
+
 pub(crate) fn sandbox(status: v1::PodSandboxStatus) -> SandboxStatus {
     let ready = status.state() == v1::PodSandboxState::SandboxReady;
     let namespaces = status.linux.and_then(|linux| linux.namespaces);
@@ -165,7 +171,7 @@ pub(crate) fn container(status: v1::ContainerStatus, sandbox_id: String) -> Cont
         created_at: from_nanos(status.created_at),
         started_at: from_nanos(status.started_at),
         finished_at: from_nanos(status.finished_at),
-        annotations: status.annotations.into_iter().collect(),
+        annotations: sorted(status.annotations),
         log_path: status.log_path,
         resources: resources.map(|linux| LinuxResources {
             cpu_period: linux.cpu_period,
@@ -300,7 +306,7 @@ fn container_to_wire(status: ContainerStatus) -> wire::Container {
         created_at: status.created_at.map(to_wire),
         started_at: status.started_at.map(to_wire),
         finished_at: status.finished_at.map(to_wire),
-        annotations: status.annotations,
+        annotations: status.annotations.into_iter().collect(),
         labels: BTreeMap::new(),
         log_path: status.log_path,
         resources: status.resources.map(|resources| wire::Resources {

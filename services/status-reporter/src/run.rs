@@ -90,7 +90,10 @@ impl EventLoop {
                 // Calls and other tasks first.
                 () = tokio::task::yield_now(), if !self.state.is_reconciled() => self.reconcile(),
                 () = self.writer.wait() => {}
-                () = memory::quiet() => self.state.on_quiet(),
+                () = memory::quiet() => {
+                    self.state.on_quiet();
+                    self.traces.on_quiet();
+                }
                 patched = wait(&mut self.api_writer) => {
                     if let Some((uid, status)) = patched {
                         self.counts.on_patched(&uid, &status, &self.state);

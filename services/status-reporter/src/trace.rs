@@ -60,7 +60,7 @@ impl StatusSpan {
 pub(crate) struct StartTraces {
     /// Causes of changes that are not reconciled yet.
     causes: BTreeMap<String, Cause>,
-    /// The latest cause of each pod's changes.
+    /// The latest cause of the changes of each pod that is not at rest.
     latest: BTreeMap<String, Cause>,
     /// Pods that were Ready once, or have ended: their start is over.
     started: BTreeSet<String>,
@@ -131,6 +131,11 @@ impl StartTraces {
     /// Takes the cause of the status that is computed now.
     pub(crate) fn drain(&mut self, uid: &str) -> Cause {
         self.causes.remove(uid).unwrap_or_default()
+    }
+
+    /// Nothing has happened for a while: what happens next has a cause of its own.
+    pub(crate) fn on_quiet(&mut self) {
+        self.latest.clear();
     }
 
     /// Forgets a removed pod.

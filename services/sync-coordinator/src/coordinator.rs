@@ -92,6 +92,11 @@ impl Coordinator {
         self.state.counts.take_changed()
     }
 
+    /// How many pods may be starting at the same time now.
+    pub(crate) fn start_limit(&self) -> usize {
+        self.state.starts.limit()
+    }
+
     /// Handles one input. [`Coordinator::reconcile`] follows after one or several inputs.
     pub fn handle_input(&mut self, input: Input, now: Timestamp) {
         let (effects, state) = (&*self.effects, &mut self.state);

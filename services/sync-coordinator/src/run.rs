@@ -13,6 +13,7 @@ use crate::clock_monitor::ClockMonitor;
 use crate::coordinator::Coordinator;
 use crate::input::Input;
 use crate::runtime::metrics;
+use crate::runtime::metrics::limits::{LimitedCalls, set_limit};
 use crate::state::POD_SOURCES;
 
 /// How often to look for orphaned pods without another reason to.
@@ -50,6 +51,7 @@ impl EventLoop {
         let mut clock_steps = ClockSteps::subscribe();
         let mut clock = ClockMonitor::default();
         let coordinator = &mut self.coordinator;
+        let mut start_limit = None;
         loop {
             let due = coordinator.next_due();
             let input = tokio::select! {
@@ -85,6 +87,10 @@ impl EventLoop {
             coordinator.reconcile(Timestamp::now());
             if let Some(totals) = coordinator.take_changed_totals() {
                 metrics::pods::set_totals(&totals);
+            }
+            let limit = coordinator.start_limit();
+            if start_limit.replace(limit) != Some(limit) {
+                set_limit(LimitedCalls::Start, limit);
             }
             if coordinator.is_draining() && coordinator.is_idle() {
                 return;

@@ -381,7 +381,7 @@ impl Runtime {
             created_at: Some(known.created_at),
             started_at: known.started_at,
             finished_at: known.finished_at,
-            annotations: known.annotations.clone(),
+            annotations: known.annotations.clone().into_iter().collect(),
             ..ContainerStatus::new(&known.id, known.phase)
         })
     }

@@ -1,5 +1,3 @@
-use std::collections::BTreeMap;
-
 use jiff::Timestamp;
 use polylet_model::status::ContainerPhase;
 
@@ -56,7 +54,8 @@ pub struct ContainerStatus {
     pub created_at: Option<Timestamp>,
     pub started_at: Option<Timestamp>,
     pub finished_at: Option<Timestamp>,
-    pub annotations: BTreeMap<String, String>,
+    /// Sorted by key; a map would take a node with room for eleven.
+    pub annotations: Box<[(String, String)]>,
     pub log_path: String,
     /// `None` from a runtime that does not report resources.
     pub resources: Option<LinuxResources>,
@@ -110,7 +109,7 @@ impl ContainerStatus {
             created_at: None,
             started_at: None,
             finished_at: None,
-            annotations: BTreeMap::new(),
+            annotations: Box::default(),
             log_path: String::new(),
             resources: None,
             user: None,

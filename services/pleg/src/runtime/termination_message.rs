@@ -148,7 +148,10 @@ async fn run_blocking<T: Send + 'static>(
 }
 
 fn sources(container: &ContainerStatus, mounts: &[v1::Mount]) -> Sources {
-    let annotations = ContainerAnnotations::read(|key| container.annotations.get(key));
+    let annotations = ContainerAnnotations::read(|key| {
+        let found = container.annotations.iter().find(|(name, _)| name == key);
+        found.map(|(_, value)| value)
+    });
     let path = annotations.termination_message_path.unwrap_or_default();
     let mount = mounts
         .iter()

@@ -51,8 +51,12 @@ impl ApiConnection {
 
     /// The same, waiting for a change of the kubeconfig while it is missing or unusable.
     pub async fn ready(&self) -> Client {
+        if let Some(client) = self.current() {
+            return client;
+        }
         let mut last_error = String::new();
         loop {
+            // As of before the attempt: a change during it counts.
             let files = self.files();
             match self.client().await {
                 Ok(client) => return client,

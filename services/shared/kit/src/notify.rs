@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use polylet_watch::until_pulse;
 use sd_notify::NotifyState;
 
 use crate::HealthConditions;
@@ -62,19 +63,21 @@ pub(crate) fn stopping() {
     notify(&[NotifyState::Stopping, NotifyState::Status("Stopping")]);
 }
 
-/// Sends watchdog notifications at half the interval of the service manager; returns at once
-/// without one. They come from the thread that does all work, so a stuck process is silent.
+/// Sends watchdog notifications with each pulse, or at half the interval of the service manager where a pulse
+/// would be late; returns at once without one. They come from the thread that does all work, so a stuck process is silent.
 pub async fn watchdog() {
     let Some(interval) = sd_notify::watchdog_enabled() else {
         return;
     };
-    let mut timer = tokio::time::interval((interval / 2).max(Duration::from_millis(1)));
+    let half = (interval / 2).max(Duration::from_millis(1));
     let socket = WatchdogSocket::open();
     loop {
-        timer.tick().await;
         if !socket.ping() {
             notify(&[NotifyState::Watchdog]);
         }
         record_descriptors(&HealthConditions::of_process());
+        let pulse = until_pulse();
+        let is_too_late = pulse > interval.mul_f64(2.0 / 3.0);
+        tokio::time::sleep(if is_too_late { half } else { pulse }).await;
     }
 }

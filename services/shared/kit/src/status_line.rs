@@ -4,6 +4,7 @@
 use std::fmt::Write;
 use std::time::Duration;
 
+use polylet_watch::until_pulse;
 use polylet_wire::lifecycle::v1::{HealthCondition, Peer};
 
 use crate::ctx::Ctx;
@@ -12,8 +13,6 @@ use crate::{notify, status_change};
 
 /// The least time between two lines, in which changes are collected.
 const INTERVAL: Duration = Duration::from_secs(1);
-/// How often the activity is looked at.
-const ACTIVITY_INTERVAL: Duration = Duration::from_secs(15);
 /// The longest line, in characters.
 const MAX_LINE: usize = 300;
 
@@ -23,9 +22,9 @@ pub(crate) async fn publish(ctx: Ctx, activity: Option<Activity>) {
         return;
     }
     let mut published = String::new();
+    // What the process begins with is listed after it.
+    tokio::time::sleep(INTERVAL).await;
     loop {
-        // At first, too: what the process begins with is listed by then.
-        tokio::time::sleep(INTERVAL).await;
         let activity = activity.as_ref().map(|describe| describe());
         let peers = ctx.inner().peers.to_wire();
         let conditions = ctx.conditions().to_wire();
@@ -34,8 +33,11 @@ pub(crate) async fn publish(ctx: Ctx, activity: Option<Activity>) {
             notify::status(&line);
             published = line;
         }
-        // Of the activity there are no notifications.
-        let _ = tokio::time::timeout(ACTIVITY_INTERVAL, status_change::notified()).await;
+        // Of the activity there are no notifications: it is looked at with each pulse.
+        let changed = tokio::time::timeout(until_pulse(), status_change::notified()).await;
+        if changed.is_ok() {
+            tokio::time::sleep(INTERVAL).await;
+        }
     }
 }
 

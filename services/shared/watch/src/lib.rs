@@ -36,6 +36,7 @@ mod log;
 mod model;
 #[cfg(test)]
 mod over_sockets;
+mod pulse;
 mod replica;
 mod serve;
 mod store;
@@ -46,6 +47,7 @@ mod wire;
 pub use change::{Change, Digest};
 pub use follow::{StreamObserver, follow, follow_named};
 pub use polylet_wire::common::v1::Position;
+pub use pulse::{PULSE, until_pulse};
 pub use replica::{Replica, Update};
 pub use serve::{serve, serve_key};
 pub use store::Store;
@@ -55,7 +57,6 @@ pub use wire::{PressureItemKey, WatchWire};
 
 use std::time::Duration;
 
-/// How often a server repeats `Synced` on an idle stream.
-const IDLE: Duration = Duration::from_secs(15);
-/// A client treats a stream as lost after this silence: three idle periods.
-const SILENCE: Duration = Duration::from_secs(45);
+/// A client treats a stream as lost after this silence: three pulses, at each of which a server repeats
+/// `Synced` on an idle stream.
+const SILENCE: Duration = Duration::from_secs(3 * PULSE.as_secs());

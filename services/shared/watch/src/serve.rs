@@ -8,7 +8,7 @@ use tokio::sync::watch;
 use tokio::time::{Instant, timeout_at};
 
 use crate::cursor::{Cursor, Queued};
-use crate::{IDLE, Position, Store, StoreItem, WatchWire};
+use crate::{Position, Store, StoreItem, WatchWire, until_pulse};
 
 /// The stream for a watcher at the position `resume_after`.
 ///
@@ -59,7 +59,7 @@ struct WatchStream<W: WatchWire> {
 impl<W: WatchWire> WatchStream<W> {
     async fn next(&mut self) -> W {
         // Changes that are not sent to this watcher must not postpone it.
-        let idle = Instant::now() + IDLE;
+        let idle = Instant::now() + until_pulse();
         loop {
             if let Some(message) = self.queue.pop_front() {
                 return W::from_change(message.into_change().map(W::Item::restore));

@@ -75,6 +75,11 @@ impl StartLimiter {
         }
     }
 
+    /// How many pods may hold a permit now.
+    pub fn limit(&self) -> usize {
+        self.limit.current()
+    }
+
     /// Takes a permit for a pod, or queues the pod.
     pub fn try_acquire(&mut self, uid: &str, class: StartClass, now: Timestamp) -> bool {
         let queued = self.places.get(uid).map(|(class, _)| *class);

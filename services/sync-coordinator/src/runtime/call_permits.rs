@@ -13,6 +13,7 @@ use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::Instant;
 
 use super::failure;
+use super::metrics::limits::{LimitedCalls, set_limit};
 use crate::core::concurrency_limit::{CallKind, ConcurrencyLimit};
 use crate::core::step::StepFailure;
 
@@ -23,6 +24,7 @@ const MAX_IN_FLIGHT: usize = 160;
 
 /// Permits for calls that share a limit.
 pub struct CallPermits {
+    calls: LimitedCalls,
     limit: RefCell<ConcurrencyLimit>,
     /// The limit that the permits have been made or forgotten for.
     permits: Cell<usize>,
@@ -32,9 +34,11 @@ pub struct CallPermits {
 
 impl CallPermits {
     /// As many calls at the same time as the limit says, apart from those that take long.
-    pub fn new(limit: ConcurrencyLimit) -> Self {
+    pub fn new(calls: LimitedCalls, limit: ConcurrencyLimit) -> Self {
         let permits = limit.current();
+        set_limit(calls, permits);
         CallPermits {
+            calls,
             limit: RefCell::new(limit),
             permits: Cell::new(permits),
             active: Semaphore::new(permits),
@@ -70,6 +74,9 @@ impl CallPermits {
     /// Returns a permit, after making or forgetting permits by the limit.
     fn follow_limit(&self, active: SemaphorePermit<'_>) {
         let (limit, permits) = (self.limit.borrow().current(), self.permits.get());
+        if limit != permits {
+            set_limit(self.calls, limit);
+        }
         if limit > permits {
             self.active.add_permits(limit - permits);
             self.permits.set(limit);
@@ -101,7 +108,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn calls_that_hang_delay_others_and_stop_none() {
-        let permits = CallPermits::new(ConcurrencyLimit::fixed(2));
+        let permits = CallPermits::new(LimitedCalls::Remove, ConcurrencyLimit::fixed(2));
         let hung = join_all((0..6).map(|_| permits.run(kind(), pending::<Never>())));
         let started = Instant::now();
         tokio::select! {
@@ -114,7 +121,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn calls_in_flight_are_bounded() {
-        let permits = CallPermits::new(ConcurrencyLimit::measured());
+        let permits = CallPermits::new(LimitedCalls::Remove, ConcurrencyLimit::measured());
         let started = Rc::new(Cell::new(0));
         let call = || async {
             started.set(started.get() + 1);
@@ -149,7 +156,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn permits_are_made_and_forgotten_as_the_runtime_is_measured() {
-        let permits = CallPermits::new(ConcurrencyLimit::measured());
+        let permits = CallPermits::new(LimitedCalls::Remove, ConcurrencyLimit::measured());
         let fast = most_at_once(&permits, 16).await;
         assert!((17..=32).contains(&fast), "{fast}");
         let slow = most_at_once(&permits, 1).await;

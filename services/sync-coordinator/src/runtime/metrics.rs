@@ -1,6 +1,7 @@
 //! Counts of steps, under upstream's names.
 
 pub mod images;
+pub mod limits;
 pub mod pods;
 
 use std::time::{Duration, Instant};
@@ -98,6 +99,7 @@ pub fn register_counts() {
         &SLEEPS_CUT_OFF,
     ]);
     images::register_counts();
+    limits::register_counts();
     pods::register_counts();
 }
 

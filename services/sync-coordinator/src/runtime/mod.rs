@@ -53,6 +53,7 @@ use polylet_wire::podconfig::v1::object_service_client::ObjectServiceClient;
 use polylet_wire::volume::v1::volume_service_client::VolumeServiceClient;
 
 use self::call_permits::CallPermits;
+use self::metrics::limits::LimitedCalls;
 use crate::checkpoint::pod_store::CheckpointStore;
 use crate::convert;
 use crate::core::checkpoint::PodCheckpoint;
@@ -135,8 +136,11 @@ impl RuntimeManager {
             ),
             machine,
             http: polylet_http::Client::for_probes(),
-            sandbox_stops: CallPermits::new(ConcurrencyLimit::measured()),
-            removals: CallPermits::new(ConcurrencyLimit::measured()),
+            sandbox_stops: CallPermits::new(
+                LimitedCalls::StopSandbox,
+                ConcurrencyLimit::measured(),
+            ),
+            removals: CallPermits::new(LimitedCalls::Remove, ConcurrencyLimit::measured()),
             is_agent_start: boot_marker::is_first_start(ctx),
             ctx: ctx.clone(),
             runtime,
