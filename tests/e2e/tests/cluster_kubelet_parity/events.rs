@@ -101,6 +101,8 @@ pub(crate) async fn node_events(cluster: &Cluster) -> Lines {
     let node_events: Vec<_> = all
         .into_iter()
         .filter(|event| event["involvedObject"]["kind"] == "Node")
+        // The kubelet tells at each start of what the kernel's log still has, of other tests, too.
+        .filter(|event| event["reason"] != "SystemOOM")
         .collect();
     lines(&node_events)
 }
