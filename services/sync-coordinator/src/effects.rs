@@ -2,6 +2,7 @@
 //! [`Effects`], and every result comes back as an [`Input`].
 
 use std::collections::BTreeSet;
+use std::pin::pin;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -112,7 +113,8 @@ impl Effects for Executor {
         let cancel = token.clone().unwrap_or_default();
         let (manager, inputs) = (Rc::clone(&self.manager), self.inputs.clone());
         let work = async move {
-            let execution = runtime::execute(&manager, &context);
+            // By reference: each function that takes it by value has room for it twice.
+            let execution = pin!(runtime::execute(&manager, &context));
             let outcome = tokio::select! {
                 outcome = delay::with_report(&manager, &context, execution) => outcome,
                 () = cancel.cancelled() => StepOutcome::Cancelled,

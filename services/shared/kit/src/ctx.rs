@@ -148,25 +148,27 @@ impl Ctx {
     pub fn spawn(&self, name: &'static str, task: impl Future<Output = ()> + 'static) {
         let (drain, failed) = (self.inner.drain.clone(), self.inner.failed.clone());
         let turn = self.inner.start_gate.turn();
-        tokio::task::spawn_local(async move {
-            turn.await;
-            let ended = match AssertUnwindSafe(task).catch_unwind().await {
+        let task = AssertUnwindSafe(task).catch_unwind();
+        // An async block would have room for the task twice: as what it captures, and as what it awaits.
+        tokio::task::spawn_local(turn.then(move |()| task).map(move |result| {
+            let ended = match result {
                 Err(_) => format!("task {name} panicked"),
                 Ok(()) if drain.is_cancelled() => return,
                 Ok(()) => format!("task {name} ended"),
             };
             // The receiver is gone only when the process is ending.
             let _ = failed.send(ended);
-        });
+        }));
     }
 
     /// Starts short-lived work, which a drain waits for until its deadline. A panic ends the process.
     pub fn background(&self, name: &'static str, work: impl Future<Output = ()> + 'static) {
         let failed = self.inner.failed.clone();
-        self.inner.background.spawn_local(async move {
-            if AssertUnwindSafe(work).catch_unwind().await.is_err() {
+        let work = AssertUnwindSafe(work).catch_unwind();
+        self.inner.background.spawn_local(work.map(move |result| {
+            if result.is_err() {
                 let _ = failed.send(format!("work {name} panicked"));
             }
-        });
+        }));
     }
 }
