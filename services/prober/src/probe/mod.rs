@@ -99,6 +99,7 @@ impl Prober {
     async fn probe_once(&self, attempt: &ProbeAttempt) -> ProbeOutput {
         let timeout = attempt.probe.timeout;
         let pod_address = &attempt.host;
+        // What the kinds need is boxed: attempts of all kinds would have room for the largest, twice.
         match &attempt.probe.handler {
             ResolvedHandler::Exec { command } => {
                 let container_id = attempt.id.container.as_str();
@@ -112,7 +113,7 @@ impl Prober {
                     self.record_lookup(get.target.host());
                     http::timed_out(&get, &progress)
                 };
-                with_timeout(timeout, probing, timed_out).await
+                with_timeout(timeout, Box::pin(probing), timed_out).await
             }
             ResolvedHandler::Tcp { host, port } => {
                 let host = host.as_deref().unwrap_or(pod_address);
@@ -122,14 +123,14 @@ impl Prober {
                     self.record_lookup(host);
                     tcp::timed_out(host, *port)
                 };
-                with_timeout(timeout, probing, timed_out).await
+                with_timeout(timeout, Box::pin(probing), timed_out).await
             }
             ResolvedHandler::Grpc { port, service } => {
                 let progress = grpc::HealthCheckProgress::default();
                 let server = (attempt.id.pod.as_str(), &**pod_address, *port);
                 let probing = grpc::probe(&self.inner.http, server, service, &progress);
                 let timed_out = || progress.timed_out(pod_address, *port, timeout);
-                with_timeout(timeout, probing, timed_out).await
+                with_timeout(timeout, Box::pin(probing), timed_out).await
             }
             ResolvedHandler::Invalid(reason) => ProbeOutput::Unknown(reason.clone()),
         }
