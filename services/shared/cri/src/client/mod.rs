@@ -188,8 +188,7 @@ impl CriCall<'_> {
                 .insert(trace_context::TRACEPARENT, context);
         }
         let started = Instant::now();
-        // Boxed: with its request it takes up to 17 KB, which the futures around it would all have room for.
-        let call = Box::pin(send(request).instrument(self.span.clone()));
+        let call = send(request).instrument(self.span.clone());
         #[cfg(feature = "crash-points")]
         let call = crash_points::around(self.name, call);
         let result = match self.timeout {
