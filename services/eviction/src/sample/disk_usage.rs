@@ -1,31 +1,27 @@
 //! The disk usage of directories of pods, measured in a child process that can be killed.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use polylet_kit::subprocess::{SubprocessTask, TaskProgress};
-use polylet_machine::mountinfo;
 use polylet_walk::{
     Budget, DiskUsage, Measurement, Progress, Walk, open_dir, open_entry, open_root,
 };
-use rustix::fs::{FileType, FsWord, Mode, OFlags, ResolveFlags, fstat, fstatfs, openat2};
+use rustix::fs::{FileType, Mode, OFlags, ResolveFlags, fstat, fstatfs, openat2};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
 use super::filesystem::{self, Filesystem};
+use super::mount_types::MountTypes;
 
 /// Entries that are walked before the next directory has its turn: none waits for a large one.
 const SLICE: u64 = 20_000;
 /// The longest time without progress. Walks skip what is mounted, so only a dead disk of the node
 /// itself takes as long.
 const DEADLINE: Duration = Duration::from_secs(5);
-/// The mount table is not read again before this time for a path that it did not have.
-const MOUNTS_MAX_AGE: Duration = Duration::from_secs(1);
-/// File systems that need no other machine and no process: they are walked also where they are mounted.
-const IN_MEMORY: [(&str, FsWord); 2] = [("tmpfs", 0x0102_1994), ("hugetlbfs", 0x9584_58f6)];
 
 /// Measures directories of pods.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -238,43 +234,6 @@ fn begin_mounted(mounts: &mut MountTypes, base: &OwnedFd, path: &Path) -> io::Re
         ..PathUsage::default()
     };
     walk(dir, measurement, usage)
-}
-
-/// The types of what is mounted where. Read once for all paths: with many pods it takes milliseconds.
-#[derive(Default)]
-struct MountTypes {
-    by_path: HashMap<PathBuf, String>,
-    read_at: Option<Instant>,
-}
-
-impl MountTypes {
-    /// The magic number of the file system in memory that is mounted at the path.
-    fn in_memory(&mut self, base: &OwnedFd, path: &Path) -> io::Result<Option<FsWord>> {
-        use std::os::fd::AsRawFd;
-        let link = format!("/proc/self/fd/{}", base.as_fd().as_raw_fd());
-        let mount_point = std::fs::read_link(link)?.join(path);
-        if !self.by_path.contains_key(&mount_point) {
-            self.refresh()?;
-        }
-        let mounted = self.by_path.get(&mount_point);
-        let known = IN_MEMORY
-            .iter()
-            .find(|(name, _)| mounted.is_some_and(|mounted| mounted == name));
-        Ok(known.map(|(_, magic)| *magic))
-    }
-
-    fn refresh(&mut self) -> io::Result<()> {
-        if self.read_at.is_some_and(|at| at.elapsed() < MOUNTS_MAX_AGE) {
-            return Ok(());
-        }
-        // The last one at a path is on top.
-        let mounts = mountinfo::read()?.into_iter();
-        self.by_path = mounts
-            .map(|mount| (mount.mount_point, mount.fs_type))
-            .collect();
-        self.read_at = Some(Instant::now());
-        Ok(())
-    }
 }
 
 /// The open base directories.

@@ -6,6 +6,7 @@ pub(crate) mod cgroup_stats;
 pub(crate) mod disk_usage;
 pub(crate) mod filesystem;
 pub(crate) mod machine;
+mod mount_types;
 pub(crate) mod mounted;
 pub(crate) mod network;
 pub(crate) mod node;

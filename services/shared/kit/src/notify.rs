@@ -63,8 +63,9 @@ pub(crate) fn stopping() {
     notify(&[NotifyState::Stopping, NotifyState::Status("Stopping")]);
 }
 
-/// Sends watchdog notifications with each pulse, or at half the interval of the service manager where a pulse
-/// would be late; returns at once without one. They come from the thread that does all work, so a stuck process is silent.
+/// Sends watchdog notifications with each pulse, or at half the interval of the service manager where a
+/// pulse would be late; returns at once without one. They come from the thread that does all work, so a
+/// stuck process is silent.
 pub async fn watchdog() {
     let Some(interval) = sd_notify::watchdog_enabled() else {
         return;

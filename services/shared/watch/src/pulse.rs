@@ -20,13 +20,9 @@ pub fn until_pulse() -> Duration {
 }
 
 fn until_pulse_from(now: Duration) -> Duration {
-    let since = Duration::from_secs(now.as_secs() % PULSE.as_secs()) + subsecond(now);
-    let wait = PULSE.saturating_sub(since);
+    let since = Duration::from_secs(now.as_secs() % PULSE.as_secs());
+    let wait = PULSE - since - Duration::from_nanos(now.subsec_nanos().into());
     if wait < MIN_WAIT { wait + PULSE } else { wait }
-}
-
-fn subsecond(now: Duration) -> Duration {
-    Duration::from_nanos(now.subsec_nanos().into())
 }
 
 #[cfg(test)]
