@@ -240,7 +240,7 @@ async fn measure_all(
     }
     let floor = Baseline::new(node)?;
     let measured = one_at_a_time(node, args.starts, &floor, pods, table).await?;
-    exits(node, args.exits, pods, table).await?;
+    exits(node, args.exits, &floor, pods, table).await?;
     readiness(args.exits, pods, table).await?;
     eprintln!("rest without pods, {} s", args.rest);
     table.rest(0, &idle::measure(node, "polylet", window).await);
@@ -271,6 +271,7 @@ async fn one_at_a_time(
     let mut bare = Pair::default();
     let mut with_init = Pair::default();
     let mut kinds = ManifestKind::ALL.map(|kind| (kind, Pair::default()));
+    let mut ready = Samples::default();
     // The first iteration is warm-up: caches, connections, the network bridge.
     for n in 0..=starts {
         eprint!("\rone at a time: {n}/{starts} ");
@@ -280,12 +281,16 @@ async fn one_at_a_time(
         }
         for (kind, pair) in &mut kinds {
             let name = format!("{}-{n}", kind.name());
-            let up = pods.start(&name, &kind.manifest(&name)).await?;
+            let (began, up) = pods.start_between(&name, &kind.manifest(&name)).await?;
+            if n > 0 && matches!(kind, ManifestKind::Bare) {
+                ready.add(pods.since_container_start(&name, up).await?);
+            }
             let down = pods.remove(&name).await?;
-            pair.add(n, (up, down));
+            pair.add(n, (up - began, down));
         }
     }
     eprintln!();
+    table.alone("container started → Ready, bare", &ready);
     let mut measured = Vec::new();
     type Times = fn(&Pair) -> &Samples;
     let up: Times = |pair| &pair.up;
@@ -326,23 +331,26 @@ impl Pair {
     }
 }
 
-/// Measures the time from a container's exit to its status.
+/// Measures the time from a container's exit to its status; by raw calls, until the runtime tells it.
 async fn exits(
     node: &Node,
     exits: usize,
+    floor: &Baseline,
     pods: &mut PodDriver<'_>,
     table: &mut Table,
 ) -> Result<(), HarnessError> {
+    let mut raw = Samples::default();
     let mut samples = Samples::default();
     for n in 0..exits {
         eprint!("\rexits: {}/{exits} ", n + 1);
+        raw.add(floor.exit(2000 + n, node).await?);
         let name = format!("exit-{n}");
         pods.start(&name, &manifests::once(&name)).await?;
         samples.add(pods.kill_main(node, &name).await?);
         pods.remove(&name).await?;
     }
     eprintln!();
-    table.alone("exit → status", &samples);
+    table.beside("exit → status", &raw, &samples);
     Ok(())
 }
 

@@ -1,5 +1,8 @@
 use std::time::Duration;
 
+/// The percentiles of each duration in a table.
+pub(crate) const PERCENTILES: [usize; 3] = [50, 90, 99];
+
 /// Samples of one duration.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Samples(Vec<Duration>);

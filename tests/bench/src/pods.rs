@@ -1,9 +1,9 @@
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use polylet_harness::{HarnessError, Node, PodView, cri, wait};
-use polylet_wire::runtime::v1::ContainerStatusRequest;
 use polylet_wire::runtime::v1::runtime_service_client::RuntimeServiceClient;
+use polylet_wire::runtime::v1::{ContainerStatusRequest, ContainerStatusResponse};
 use polylet_wire::status::v1::WatchPodStatusesRequest;
 use polylet_wire::status::v1::status_service_client::StatusServiceClient;
 use polylet_wire::status::v1::watch_pod_statuses_response::Change;
@@ -114,6 +114,16 @@ impl<'a> PodDriver<'a> {
         name: &str,
         manifest: &str,
     ) -> Result<Duration, HarnessError> {
+        let (began, ready) = self.start_between(name, manifest).await?;
+        Ok(ready - began)
+    }
+
+    /// When the manifest was written, and when Ready arrived.
+    pub(crate) async fn start_between(
+        &mut self,
+        name: &str,
+        manifest: &str,
+    ) -> Result<(Instant, Instant), HarnessError> {
         let full = self.full(name);
         let began = Instant::now();
         self.node.put(&format!("{name}.json"), manifest)?;
@@ -122,7 +132,32 @@ impl<'a> PodDriver<'a> {
                 held.get(&full).is_some_and(PodView::is_ready)
             })
             .await?;
-        Ok(at - began)
+        Ok((began, at))
+    }
+
+    /// Time from the start of the pod's main container, as the runtime has recorded it, to a moment.
+    pub(crate) async fn since_container_start(
+        &self,
+        name: &str,
+        until: Instant,
+    ) -> Result<Duration, HarnessError> {
+        let id = self.main_container(name);
+        let answer = container_status(self.node, &id, false).await?;
+        let started_at = answer.status.map_or(0, |status| status.started_at);
+        let started_at = Duration::from_nanos(u64::try_from(started_at).unwrap_or(0));
+        let until = SystemTime::now() - until.elapsed();
+        let until = until
+            .duration_since(SystemTime::UNIX_EPOCH)
+            .unwrap_or_default();
+        Ok(until.saturating_sub(started_at))
+    }
+
+    /// The id of the main container, without the runtime's name.
+    fn main_container(&self, name: &str) -> String {
+        let pod = self.held.get(&self.full(name));
+        let main = pod.and_then(|pod| pod.container("main"));
+        let id = main.map(|main| main.id).unwrap_or_default();
+        id.rsplit('/').next().unwrap_or_default().to_owned()
     }
 
     /// Time from removing the manifest to the removal of the pod's status.
@@ -168,9 +203,7 @@ impl<'a> PodDriver<'a> {
         name: &str,
     ) -> Result<Duration, HarnessError> {
         let full = self.full(name);
-        let main = self.held.get(&full).and_then(|pod| pod.container("main"));
-        let id = main.map(|main| main.id).unwrap_or_default();
-        let pid = pid_of(node, id.rsplit('/').next().unwrap_or_default()).await?;
+        let pid = pid_of(node, &self.main_container(name)).await?;
         let began = Instant::now();
         polylet_harness::machine::signal(pid, Signal::KILL);
         let at = self
@@ -234,18 +267,8 @@ impl<'a> PodDriver<'a> {
 
 /// The process of a container, from the runtime's verbose status.
 pub(crate) async fn pid_of(node: &Node, container_id: &str) -> Result<u32, HarnessError> {
-    let socket = polylet_harness::containerd::socket(node.scratch());
-    let mut client = RuntimeServiceClient::new(cri::channel(&socket)?);
-    let request = ContainerStatusRequest {
-        container_id: container_id.to_owned(),
-        verbose: true,
-    };
-    let answer = client.container_status(request).await;
-    let status = answer.map_err(|source| HarnessError::Call {
-        call: "ContainerStatus",
-        source: Box::new(source),
-    })?;
-    let info = status.into_inner().info.remove("info").unwrap_or_default();
+    let mut answer = container_status(node, container_id, true).await?;
+    let info = answer.info.remove("info").unwrap_or_default();
     let info: Value = serde_json::from_str(&info).unwrap_or_default();
     let pid = info["pid"].as_u64().and_then(|pid| u32::try_from(pid).ok());
     pid.ok_or_else(|| HarnessError::Timeout {
@@ -253,4 +276,23 @@ pub(crate) async fn pid_of(node: &Node, container_id: &str) -> Result<u32, Harne
         seconds: 0,
         last: "none in the runtime's status".to_owned(),
     })
+}
+
+async fn container_status(
+    node: &Node,
+    container_id: &str,
+    verbose: bool,
+) -> Result<ContainerStatusResponse, HarnessError> {
+    let socket = polylet_harness::containerd::socket(node.scratch());
+    let mut client = RuntimeServiceClient::new(cri::channel(&socket)?);
+    let request = ContainerStatusRequest {
+        container_id: container_id.to_owned(),
+        verbose,
+    };
+    let answer = client.container_status(request).await;
+    let answer = answer.map_err(|source| HarnessError::Call {
+        call: "ContainerStatus",
+        source: Box::new(source),
+    })?;
+    Ok(answer.into_inner())
 }

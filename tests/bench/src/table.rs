@@ -3,7 +3,7 @@ use std::time::Duration;
 
 use crate::calls::RuntimeCalls;
 use crate::idle::IdleCost;
-use crate::measure::{Samples, ms, over};
+use crate::measure::{PERCENTILES, Samples, ms, over};
 
 /// The result, as a table in Markdown.
 pub(crate) struct Table {
@@ -25,7 +25,7 @@ impl Table {
 
     /// Adds rows for one kind of pod and the same steps by raw calls.
     pub(crate) fn beside(&mut self, what: &str, floor: &Samples, ours: &Samples) {
-        for percent in [50, 99] {
+        for percent in PERCENTILES {
             let (floor, took) = (floor.percentile(percent), ours.percentile(percent));
             self.line(
                 format!("{what}, p{percent} of {}", ours.count()),
@@ -37,7 +37,7 @@ impl Table {
 
     /// Adds rows without a baseline.
     pub(crate) fn alone(&mut self, what: &str, samples: &Samples) {
-        for percent in [50, 99] {
+        for percent in PERCENTILES {
             let ours = ms(samples.percentile(percent));
             let what = format!("{what}, p{percent} of {}", samples.count());
             self.line(what, "", format!("{ours} ms"));

@@ -118,6 +118,23 @@ mod tests {
         parse_line(line)
     }
 
+    /// As root. Others may mount in between: it waits until nobody does.
+    #[test]
+    fn a_mount_is_told_once() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut watch = MountWatch::new().unwrap();
+        let is_quiet = |watch: &mut MountWatch| !watch.has_changed().unwrap();
+        assert!((0..1000).any(|_| is_quiet(&mut watch)));
+        let flags = rustix::mount::MountFlags::empty();
+        rustix::mount::mount("none", dir.path(), "tmpfs", flags, None).unwrap();
+        let mounted = watch.has_changed();
+        let was_told = (0..1000).any(|_| is_quiet(&mut watch));
+        let detach = rustix::mount::UnmountFlags::DETACH;
+        rustix::mount::unmount(dir.path(), detach).unwrap();
+        assert!(mounted.unwrap() && was_told);
+        assert!(watch.has_changed().unwrap(), "an unmount as well");
+    }
+
     #[test]
     fn parses_what_the_kernel_writes() {
         let table = b"22 1 254:0 / / rw,relatime - ext4 /dev/vda rw\n\

@@ -1,6 +1,6 @@
 use std::fmt;
 
-use crate::measure::{Samples, ms, over};
+use crate::measure::{PERCENTILES, Samples, ms, over};
 
 /// The result, as a table in Markdown: raw calls, kubelet, Polylet.
 pub(crate) struct ClusterTable {
@@ -28,7 +28,7 @@ impl ClusterTable {
 
     /// Adds a row with the same steps by raw calls, if there are any.
     pub(super) fn times(&mut self, what: &str, floor: Option<&Samples>, sides: &[Samples; 2]) {
-        for percent in [50, 99] {
+        for percent in PERCENTILES {
             let floor = floor.map(|floor| floor.percentile(percent));
             let sides = sides.each_ref().map(|side| {
                 let took = side.percentile(percent);
