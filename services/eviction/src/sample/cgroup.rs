@@ -1,6 +1,7 @@
 //! Where cgroups are, and the form of their files.
 
-use std::fs;
+use std::fs::File;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use cgroups_rs::fs::hierarchies;
@@ -16,6 +17,9 @@ pub(crate) enum CgroupMounts {
 
 /// cgroup v1 shows no limit as the largest page-aligned number, which is above this one.
 pub(super) const NO_LIMIT: u64 = 1 << 60;
+/// What a file of a cgroup has at most, but for some of machines with many devices.
+const USUAL_BYTES: usize = 4 << 10;
+const MAX_BYTES: u64 = 4 << 20;
 
 impl CgroupMounts {
     /// Detects the version in use. Not by `hierarchies::auto`, which reads the mount table for the place
@@ -51,8 +55,16 @@ impl CgroupMounts {
     }
 }
 
+/// A file of the kernel, in as few calls as possible: such files have no size, by which `std::fs` would
+/// read them at once.
 pub(super) fn text(dir: &Path, file: &str) -> String {
-    fs::read_to_string(dir.join(file)).unwrap_or_default()
+    let mut bytes = Vec::with_capacity(USUAL_BYTES);
+    let read =
+        File::open(dir.join(file)).and_then(|file| file.take(MAX_BYTES).read_to_end(&mut bytes));
+    match read {
+        Ok(_) => String::from_utf8(bytes).unwrap_or_default(),
+        Err(_) => String::new(),
+    }
 }
 
 pub(super) fn number(dir: &Path, file: &str) -> Option<u64> {
@@ -69,6 +81,8 @@ pub(super) fn key(text: &str, name: &str) -> Option<u64> {
 
 #[cfg(test)]
 pub(super) mod tests {
+    use std::fs;
+
     use super::*;
 
     pub(crate) fn directory(files: &[(&str, &str)]) -> tempfile::TempDir {

@@ -2,6 +2,7 @@
 //! one that does not answer hides nothing but itself.
 
 use std::path::PathBuf;
+use std::pin::pin;
 use std::time::Duration;
 
 use polylet_cri::RuntimeClient;
@@ -15,6 +16,8 @@ use crate::sample::{mounted, node};
 
 /// How long one measurement may take. What is later counts as failed in this sync iteration.
 const DEADLINE: Duration = Duration::from_secs(2);
+/// How long a call has before the next one gets a thread of its own.
+const HEAD_START: Duration = Duration::from_millis(100);
 /// The reason of the health condition.
 const UNKNOWN: &str = "SignalsUnknown";
 
@@ -91,7 +94,7 @@ impl NodeObserver {
     /// has failed.
     pub(crate) async fn observe(&mut self) -> (Observations, NodeFilesystems) {
         let (mounts, pods_cgroup) = (self.mounts.clone(), self.pods_cgroup.clone());
-        let (sample, filesystems) = futures::join!(
+        let (sample, filesystems) = staggered(
             self.memory
                 .run(DEADLINE, move || sample_node(&mounts, &pods_cgroup)),
             filesystems(
@@ -100,9 +103,10 @@ impl NodeObserver {
                 &mut self.image_fs,
                 &mut self.node_fs,
                 &mut self.images,
-                &self.conditions
+                &self.conditions,
             ),
-        );
+        )
+        .await;
         self.conditions.record(UNKNOWN, "memory and pids", &sample);
         let mut observations = Observations::default();
         match sample {
@@ -156,8 +160,21 @@ async fn filesystems(
             ImageFs::Unknown => None,
         }
     };
-    let (node, image) = futures::join!(node, image);
+    let (node, image) = staggered(node, image).await;
     NodeFilesystems { node, image }
+}
+
+/// The results of both. The second one begins when the first one has ended, so that their calls have the
+/// same thread, or after a moment, if that one hangs.
+async fn staggered<A, B>(
+    first: impl Future<Output = A>,
+    second: impl Future<Output = B>,
+) -> (A, B) {
+    let mut first = pin!(first);
+    match tokio::time::timeout(HEAD_START, &mut first).await {
+        Ok(first) => (first, second.await),
+        Err(_) => futures::join!(first, second),
+    }
 }
 
 /// The directory of the runtime's images.

@@ -30,10 +30,17 @@ use crate::{ClientConfig, ConnectError};
 
 /// The limit for a TCP connection to the server or its proxy.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-/// The time between HTTP/2 pings.
-const PING_INTERVAL: Duration = Duration::from_secs(5);
+/// The time between HTTP/2 pings. They find what is dead behind a proxy; on a connection without one, the
+/// kernel's probes are earlier, and wake no process.
+const PING_INTERVAL: Duration = Duration::from_secs(15);
 /// A connection without a response to a ping for this long is closed.
 const PING_TIMEOUT: Duration = Duration::from_secs(5);
+/// A silent connection is probed by the kernel after this time.
+const TCP_PROBE_AFTER: Duration = Duration::from_secs(5);
+/// The time between these probes.
+const TCP_PROBE_INTERVAL: Duration = Duration::from_secs(2);
+/// What is sent, data or probes, is acknowledged within this time, or the connection is closed.
+const TCP_USER_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The limit for a connection that is ready for requests, including TLS and the proxy.
 const READY_TIMEOUT: Duration = Duration::from_secs(12);
@@ -154,10 +161,10 @@ fn build_service(
     tcp.enforce_http(false);
     tcp.set_nodelay(true);
     tcp.set_connect_timeout(Some(CONNECT_TIMEOUT));
-    // In place of pings, where a server or proxy speaks HTTP/1 only.
-    tcp.set_keepalive(Some(PING_INTERVAL));
-    tcp.set_keepalive_interval(Some(Duration::from_secs(2)));
+    tcp.set_keepalive(Some(TCP_PROBE_AFTER));
+    tcp.set_keepalive_interval(Some(TCP_PROBE_INTERVAL));
     tcp.set_keepalive_retries(Some(3));
+    tcp.set_tcp_user_timeout(Some(TCP_USER_TIMEOUT));
     let mut tls = config.rustls_client_config()?;
     tls.alpn_protocols.clear();
     let proxy_connector = ProxyConnector::new(tcp, proxy, &tls);

@@ -58,19 +58,16 @@ impl MemInfo {
 /// descriptors: memory pressure must be seen then, too.
 pub fn read() -> Result<MemInfo, MemInfoError> {
     static OPEN: OnceLock<File> = OnceLock::new();
-    let text = match std::fs::read(PATH) {
-        Ok(text) => {
-            if OPEN.get().is_none()
-                && let Ok(file) = File::open(PATH)
-            {
-                OPEN.get_or_init(|| file);
-            }
+    // One call of the kernel instead of a dozen.
+    let again = OPEN.get().and_then(|file| read_again(file).ok());
+    let text = match again {
+        Some(text) => text,
+        None => {
+            let file = File::open(PATH).map_err(MemInfoError::Read)?;
+            let text = read_again(&file).map_err(MemInfoError::Read)?;
+            OPEN.get_or_init(|| file);
             text
         }
-        Err(error) => match OPEN.get() {
-            Some(file) => read_again(file).map_err(MemInfoError::Read)?,
-            None => return Err(MemInfoError::Read(error)),
-        },
     };
     parse(&text)
 }

@@ -57,6 +57,6 @@ pub use wire::{PressureItemKey, WatchWire};
 
 use std::time::Duration;
 
-/// A client treats a stream as lost after this silence: three pulses, at each of which a server repeats
-/// `Synced` on an idle stream.
-const SILENCE: Duration = Duration::from_secs(3 * PULSE.as_secs());
+/// A client treats a stream as lost after this silence: five pulses, at every second of which a server
+/// repeats `Synced` on an idle stream.
+const SILENCE: Duration = Duration::from_secs(5 * PULSE.as_secs());

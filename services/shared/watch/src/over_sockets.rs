@@ -254,8 +254,8 @@ async fn a_value_of_a_newer_server_is_unknown_and_not_absent() {
 }
 
 /// Whether an idle stream has waited for this long: its clock is not the paused one.
-fn is_pulse(waited: Duration) -> bool {
-    (Duration::from_secs(1)..=crate::PULSE + Duration::from_secs(1)).contains(&waited)
+fn is_heartbeat(waited: Duration) -> bool {
+    (Duration::from_secs(1)..=crate::pulse::HEARTBEAT + Duration::from_secs(1)).contains(&waited)
 }
 
 #[tokio::test(start_paused = true)]
@@ -268,7 +268,7 @@ async fn an_idle_stream_repeats_synced() {
     assert_eq!(read().await, Change::Synced(pods.position()));
     let begun = tokio::time::Instant::now();
     assert_eq!(read().await, Change::Synced(pods.position()));
-    assert!(is_pulse(begun.elapsed()));
+    assert!(is_heartbeat(begun.elapsed()));
 }
 
 #[tokio::test(start_paused = true)]
@@ -290,7 +290,7 @@ async fn a_watch_of_one_key_receives_nothing_of_the_others() {
             let uid = format!("other {n}");
             others.upsert(uid.clone(), pod(&uid, ""));
             others.remove(&uid);
-            tokio::time::sleep(crate::PULSE / 1024).await;
+            tokio::time::sleep(crate::pulse::HEARTBEAT / 1024).await;
         }
     });
     for _ in 0..3 {
@@ -298,7 +298,10 @@ async fn a_watch_of_one_key_receives_nothing_of_the_others() {
         let Change::Synced(_) = read().await else {
             panic!("a change of another key was sent");
         };
-        assert!(is_pulse(begun.elapsed()), "only the idle stream's message");
+        assert!(
+            is_heartbeat(begun.elapsed()),
+            "only the idle stream's message"
+        );
     }
     churn.await.unwrap();
     pods.upsert("a".into(), pod("a", "changed"));

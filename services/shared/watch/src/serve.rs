@@ -8,7 +8,8 @@ use tokio::sync::watch;
 use tokio::time::{Instant, timeout_at};
 
 use crate::cursor::{Cursor, Queued};
-use crate::{Position, Store, StoreItem, WatchWire, until_pulse};
+use crate::pulse::until_heartbeat;
+use crate::{Position, Store, StoreItem, WatchWire};
 
 /// The stream for a watcher at the position `resume_after`.
 ///
@@ -59,7 +60,7 @@ struct WatchStream<W: WatchWire> {
 impl<W: WatchWire> WatchStream<W> {
     async fn next(&mut self) -> W {
         // Changes that are not sent to this watcher must not postpone it.
-        let idle = Instant::now() + until_pulse();
+        let idle = Instant::now() + until_heartbeat();
         loop {
             if let Some(message) = self.queue.pop_front() {
                 return W::from_change(message.into_change().map(W::Item::restore));

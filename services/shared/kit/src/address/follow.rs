@@ -13,9 +13,13 @@ use crate::Config;
 /// An address and its routes appear one after the other.
 const SETTLE_DELAY: Duration = Duration::from_millis(250);
 
+/// While the resolver says the same, the time between two polls grows to this many of upstream's.
+const MAX_GROWTH: u32 = 6;
+
 /// The addresses that the node reports, the primary one first: the present ones, and each change of
 /// them. The kernel reports changes of addresses and routes; the resolver is polled each `every`, as
-/// upstream polls all sources. When none is left, the last ones stay.
+/// upstream polls all sources, and less often once it says the same again and again. When none is left,
+/// the last ones stay.
 pub fn follow(
     config: &Config,
     name: &str,
@@ -28,6 +32,7 @@ pub fn follow(
         second: config.polylet.secondary_node_ip,
         name: name.to_owned(),
         every,
+        polled: every,
         is_fixed,
         changes: None,
         current: None,
@@ -43,6 +48,8 @@ struct AddressTracker {
     second: Option<IpAddr>,
     name: String,
     every: Duration,
+    /// The present time between two polls.
+    polled: Duration,
     /// Configured, or the node's name: they do not change.
     is_fixed: bool,
     changes: Option<AddressChanges>,
@@ -67,6 +74,7 @@ impl AddressTracker {
                 None => true,
             };
             if is_new {
+                self.polled = self.every;
                 self.current = Some(found.clone());
                 return found;
             }
@@ -81,13 +89,35 @@ impl AddressTracker {
         let Some(changes) = &self.changes else {
             return sleep(self.every).await;
         };
-        match timeout(self.every, changes.next()).await {
-            Ok(Ok(())) => sleep(SETTLE_DELAY).await,
+        match timeout(self.polled, changes.next()).await {
+            Ok(Ok(())) => {
+                self.polled = self.every;
+                sleep(SETTLE_DELAY).await;
+            }
             Ok(Err(error)) => {
                 tracing::warn!(%error, "subscription to address changes failed; polling addresses");
                 self.changes = None;
             }
-            Err(_) => {}
+            Err(_) => self.polled = longer(self.polled, self.every),
         }
+    }
+}
+
+/// The time until the poll after one that has brought nothing new.
+fn longer(polled: Duration, every: Duration) -> Duration {
+    let max = every.saturating_mul(MAX_GROWTH);
+    polled.saturating_mul(2).min(max)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn polls_without_news_become_rare() {
+        let every = Duration::from_secs(10);
+        let polls = std::iter::successors(Some(every), |polled| Some(longer(*polled, every)));
+        let seconds: Vec<u64> = polls.take(5).map(|polled| polled.as_secs()).collect();
+        assert_eq!(seconds, [10, 20, 40, 60, 60]);
     }
 }
