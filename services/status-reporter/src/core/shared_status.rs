@@ -86,7 +86,7 @@ impl Deref for SharedStatus {
 
     fn deref(&self) -> &PodStatus {
         let json = || self.0.json.get().map(AsRef::as_ref).unwrap_or_default();
-        // It was encoded here, so this cannot fail.
+        // It was encoded here, so this can fail only if others have changed the file; it is computed anew then.
         let parse = || serde_json::from_slice(json()).unwrap_or_default();
         self.0.parsed.get_or_init(|| Box::new(parse()))
     }
@@ -97,10 +97,11 @@ impl PartialEq for SharedStatus {
         if Arc::ptr_eq(&self.0, &other.0) {
             return true;
         }
-        match (self.0.parsed.get(), other.0.parsed.get()) {
-            (Some(parsed), Some(other)) => parsed == other,
-            _ => self.encoded().as_ref() == other.encoded().as_ref(),
+        if let (Some(parsed), Some(other)) = (self.0.parsed.get(), other.0.parsed.get()) {
+            return parsed == other;
         }
+        // What another build has written may differ in its order alone.
+        self.encoded().as_ref() == other.encoded().as_ref() || **self == **other
     }
 }
 
@@ -116,9 +117,14 @@ impl Serialize for SharedStatus {
     }
 }
 
+/// Not parsed before it is read: a node may have hundreds when it starts.
 impl<'de> Deserialize<'de> for SharedStatus {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        PodStatus::deserialize(deserializer).map(Self::from)
+        let json = Box::<RawValue>::deserialize(deserializer)?;
+        Ok(Self(Arc::new(SharedStatusInner {
+            parsed: OnceLock::new(),
+            json: OnceLock::from(EncodedStatus(json.into())),
+        })))
     }
 }
 
@@ -130,7 +136,23 @@ mod tests {
         r#"{"phase":"Running","podIP":"10.0.0.1","startTime":"2026-01-02T03:04:05Z"}"#;
 
     fn status() -> SharedStatus {
-        serde_json::from_str(JSON).unwrap()
+        let status: PodStatus = serde_json::from_str(JSON).unwrap();
+        status.into()
+    }
+
+    #[test]
+    fn a_status_of_a_file_is_parsed_when_it_is_read() {
+        let restored: SharedStatus = serde_json::from_str(JSON).unwrap();
+        assert!(!restored.is_parsed());
+        assert_eq!(restored.json(), JSON.as_bytes());
+        let other_order =
+            r#"{"startTime":"2026-01-02T03:04:05Z", "phase":"Running","podIP":"10.0.0.1"}"#;
+        let other: SharedStatus = serde_json::from_str(other_order).unwrap();
+        assert_eq!(restored, other);
+        assert_eq!(restored, status());
+        assert!(serde_json::from_str::<SharedStatus>("{").is_err());
+        let odd: SharedStatus = serde_json::from_str(r#"{"phase":7}"#).unwrap();
+        assert_eq!(*odd, PodStatus::default());
     }
 
     #[test]
@@ -142,7 +164,6 @@ mod tests {
         assert!(parsed.is_parsed() && !unparsed.is_parsed());
         let other = SharedStatus::from(PodStatus::default());
         assert_ne!(unparsed, other);
-        assert!(!unparsed.is_parsed());
         assert_eq!(unparsed.pod_ip.as_deref(), Some("10.0.0.1"));
         assert_eq!(*unparsed, *parsed);
     }

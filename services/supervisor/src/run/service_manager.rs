@@ -29,7 +29,7 @@ use super::table::{RunningService, ServiceEntry, ServicePhase};
 use super::{health, server};
 use crate::backend::ChildRequest;
 use crate::core::liveness::Liveness;
-use crate::core::order::SERVICES;
+use crate::core::order::{SERVICES, start_order};
 use crate::core::restart::RestartBackoff;
 use crate::handover::Handover;
 use crate::handover::descriptors::notify_of;
@@ -133,7 +133,8 @@ impl<'a> ServiceManager<'a> {
     /// Starts all services that do not run and do not wait to be restarted. Their sockets are open, so callers
     /// need not wait for their callees.
     pub(super) fn start_all(&mut self) {
-        for at in 0..self.entries.len() {
+        let names: Vec<&str> = self.entries.iter().map(|entry| entry.name).collect();
+        for at in start_order(&names) {
             let phase = self.entries.get(at).map(|entry| &entry.phase);
             if matches!(phase, Some(ServicePhase::Stopped)) {
                 self.start(at);
