@@ -28,7 +28,7 @@ pub enum SyncPhase {
     Syncing,
     /// Being stopped.
     Terminating,
-    /// Stopped for good; its container records remain.
+    /// Stopped for good; its container records remain, unless the pod is being removed.
     Terminated,
     /// Nothing of the pod is left on the node.
     CleanedUp,

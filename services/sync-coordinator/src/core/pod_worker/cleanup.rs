@@ -15,15 +15,12 @@ const FORGET_DELAY: SignedDuration = SignedDuration::from_secs(1);
 /// last state is published.
 const RECORD_DELAY: SignedDuration = SignedDuration::from_secs(2);
 
-/// Removes everything of a stopped pod. Sandboxes go last: only their records tell the next process
-/// instance the pod's name.
+/// Removes everything of a stopped pod, its containers and files at the same time. Sandboxes go last: only
+/// their records tell the next process instance the pod's name.
 pub fn remove_all(view: &View<'_>, volumes_released: bool, plan: &mut Plan) {
     let observed = view.observed();
     for container in &observed.containers {
         remove_container(view, container, plan);
-    }
-    if !observed.containers.is_empty() {
-        return;
     }
     if !view.pod.cgroup_removed {
         plan.start_step(view, Step::RemoveCgroup);
@@ -31,7 +28,8 @@ pub fn remove_all(view: &View<'_>, volumes_released: bool, plan: &mut Plan) {
     if volumes_released && !view.pod.files_removed {
         plan.start_step(view, Step::RemoveFiles);
     }
-    if !view.pod.cgroup_removed || !view.pod.files_removed {
+    let has_others = !view.pod.cgroup_removed || !view.pod.files_removed;
+    if has_others || !observed.containers.is_empty() {
         return;
     }
     for sandbox in &observed.sandboxes {
@@ -83,7 +81,7 @@ pub fn remove_old_records(view: &View<'_>, current: &SandboxRecord, plan: &mut P
 
 /// Removes what is no longer needed of a terminated pod, as upstream's container garbage collection:
 /// of an evicted pod everything; under disk pressure all containers and sandboxes; otherwise all but
-/// the newest. Containers go before logs, and sandboxes last, as in [`remove_all`].
+/// the newest. Containers go before logs, which are kept as long as they are, and sandboxes last.
 pub fn collect_terminated(view: &View<'_>, plan: &mut Plan) {
     let observed = view.observed();
     let evicted = is_evicted(view.pod.checkpoint.termination.as_ref());

@@ -24,9 +24,13 @@ pub fn remove_pod(view: &View<'_>, plan: &mut Plan) {
         let released = volumes::released(view, plan);
         if view.pod.starts_over() {
             cleanup::release(view, released, plan);
-        } else {
-            cleanup::remove_all(view, released, plan);
+            return;
         }
+        // As upstream: the last status is published while what the pod leaves is removed.
+        if view.pod.spec.is_some() {
+            plan.phase = SyncPhase::Terminated;
+        }
+        cleanup::remove_all(view, released, plan);
     }
 }
 

@@ -222,8 +222,29 @@ fn removal_removes_everything_in_order() {
     let mut stops: Vec<(&str, u32)> = steps.iter().filter_map(stop_of).collect();
     stops.sort_unstable();
     assert_eq!(stops, [("a", 30), ("b", 30)]);
+    assert_eq!(env.plan().phase, SyncPhase::Terminating);
     steps.iter().for_each(|step| env.finish(step));
-    env.run_until_idle();
+    let steps = env.start_steps();
+    assert!(matches!(steps[..], [Step::StopSandbox { .. }]), "{steps:?}");
+    assert_eq!(env.plan().phase, SyncPhase::Terminating);
+    env.finish(&steps[0]);
+    // The last status is published while the rest goes.
+    assert_eq!(env.plan().phase, SyncPhase::Terminated);
+    let mut removed_sandbox = false;
+    loop {
+        let steps = env.start_steps();
+        if steps.is_empty() {
+            break;
+        }
+        let removes_sandbox = |step: &Step| matches!(step, Step::RemoveSandbox { .. });
+        if steps.iter().any(removes_sandbox) {
+            let left = (steps.len(), env.runtime.containers.len(), &env.volumes);
+            assert_eq!(left, (1, 0, &None), "the sandbox goes last");
+            removed_sandbox = true;
+        }
+        steps.iter().for_each(|step| env.finish(step));
+    }
+    assert!(removed_sandbox);
     assert!(env.runtime.is_empty() && env.volumes.is_none());
     assert_eq!(env.plan().phase, SyncPhase::CleanedUp);
     assert!(!env.plan().forget);
