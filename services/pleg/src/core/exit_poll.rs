@@ -14,10 +14,11 @@ const DELAYS_MS: [u64; 18] = [
     5, 5, 5, 8, 10, 13, 18, 24, 32, 42, 56, 75, 100, 133, 178, 237, 316, 422,
 ];
 
-/// Where the runtime sends events, polling starts this late, in case that the event is lost, and at
-/// the first of the longer delays.
+/// Where the runtime sends events, polling starts this late, in case that the event is lost.
 const EVENT_GRACE: Duration = Duration::from_secs(1);
-const FIRST_LONG_DELAY: usize = 12;
+/// The delays in seconds after it: a runtime that still reports the container as running has not lost the
+/// event, but is slow to notice, and questions make it slower.
+const EVENT_DELAYS_S: [u64; 3] = [1, 2, 4];
 /// A runtime that reports other ends is busy rather than silent, and one that was just asked about another
 /// exit need not be asked about all of them: it is not asked meanwhile, for this long after the exit.
 const MAX_EVENT_GRACE: Duration = Duration::from_secs(10);
@@ -35,6 +36,22 @@ struct Attempts {
     event_until: Option<Timestamp>,
 }
 
+impl Attempts {
+    /// The delay after the present attempt; `None` after the last one.
+    fn delay(&self) -> Option<Duration> {
+        match self.event_until {
+            Some(_) => EVENT_DELAYS_S
+                .get(self.count)
+                .copied()
+                .map(Duration::from_secs),
+            None => DELAYS_MS
+                .get(self.count)
+                .copied()
+                .map(Duration::from_millis),
+        }
+    }
+}
+
 impl ExitPoll {
     /// Starts polling for a container whose process has exited, at once unless the runtime sends
     /// `events`. False when it is known already.
@@ -48,18 +65,10 @@ impl ExitPoll {
         if !status.is_running(id) || self.0.contains_key(id) {
             return false;
         }
-        let attempts = if events {
-            Attempts {
-                count: FIRST_LONG_DELAY,
-                due: now.plus(EVENT_GRACE),
-                event_until: Some(now.plus(MAX_EVENT_GRACE)),
-            }
-        } else {
-            Attempts {
-                count: 0,
-                due: now,
-                event_until: None,
-            }
+        let attempts = Attempts {
+            count: 0,
+            due: if events { now.plus(EVENT_GRACE) } else { now },
+            event_until: events.then(|| now.plus(MAX_EVENT_GRACE)),
         };
         self.0.insert(id.to_owned(), attempts);
         true
@@ -104,11 +113,11 @@ impl ExitPoll {
             if began < attempts.due || !is_requested(id) {
                 return true;
             }
-            let Some(delay) = DELAYS_MS.get(attempts.count) else {
+            let Some(delay) = attempts.delay() else {
                 return false;
             };
             attempts.count += 1;
-            attempts.due = now.plus(Duration::from_millis(*delay));
+            attempts.due = now.plus(delay);
             true
         });
     }
@@ -169,6 +178,19 @@ mod tests {
             poll.add(&status, "a", false, at(last)),
             "can be added again"
         );
+    }
+
+    #[test]
+    fn where_events_flow_the_runtime_is_asked_rarely() {
+        let status = status(&[("a", RUNNING)]);
+        let mut poll = ExitPoll::default();
+        assert!(poll.add(&status, "a", true, at(0)));
+        let mut times = Vec::new();
+        while let Some(due) = poll.next_due() {
+            times.push(due.as_millisecond());
+            poll.on_inspected(&status, |_| true, due, due);
+        }
+        assert_eq!(times, [1000, 2000, 4000, 8000]);
     }
 
     #[test]
