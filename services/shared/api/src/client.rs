@@ -32,7 +32,7 @@ use crate::{ClientConfig, ConnectError};
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// The time between HTTP/2 pings. They find what is dead behind a proxy; on a connection without one, the
 /// kernel's probes are earlier, and wake no process.
-const PING_INTERVAL: Duration = Duration::from_secs(15);
+const PING_INTERVAL: Duration = Duration::from_secs(8);
 /// A connection without a response to a ping for this long is closed.
 const PING_TIMEOUT: Duration = Duration::from_secs(5);
 /// A silent connection is probed by the kernel after this time.
