@@ -120,7 +120,7 @@ mod tests {
 
     /// As root. Others may mount in between: it waits until nobody does.
     #[test]
-    fn a_mount_is_told_once() {
+    fn a_change_is_reported_once() {
         let dir = tempfile::tempdir().unwrap();
         let mut watch = MountWatch::new().unwrap();
         let is_quiet = |watch: &mut MountWatch| !watch.has_changed().unwrap();
@@ -128,10 +128,10 @@ mod tests {
         let flags = rustix::mount::MountFlags::empty();
         rustix::mount::mount("none", dir.path(), "tmpfs", flags, None).unwrap();
         let mounted = watch.has_changed();
-        let was_told = (0..1000).any(|_| is_quiet(&mut watch));
+        let is_reported_once = (0..1000).any(|_| is_quiet(&mut watch));
         let detach = rustix::mount::UnmountFlags::DETACH;
         rustix::mount::unmount(dir.path(), detach).unwrap();
-        assert!(mounted.unwrap() && was_told);
+        assert!(mounted.unwrap() && is_reported_once);
         assert!(watch.has_changed().unwrap(), "an unmount as well");
     }
 
