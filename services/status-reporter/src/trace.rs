@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use k8s_openapi::api::core::v1::PodStatus;
 use polylet_kit::cause::{self, outcome};
 use polylet_model::Manifest;
-use polylet_model::status::is_ready;
+use polylet_model::status::{is_ready, is_terminal};
 use polylet_wire::common::v1::Cause;
 use tracing::field::Empty;
 use tracing::{Span, info_span};
@@ -163,8 +163,8 @@ impl StartTraces {
     }
 
     /// The span of a status that is about to be published: one for each change until the pod is
-    /// Ready, and that of a pod that is cleaned up; none for others or without a cause, as there is no trace that
-    /// it belongs to.
+    /// Ready, the last one of a pod that is deleted, and that of one that is cleaned up; none for others or
+    /// without a cause, as there is no trace that it belongs to.
     pub(crate) fn span(
         &mut self,
         manifest: &Manifest,
@@ -173,14 +173,18 @@ impl StartTraces {
         cause: &Cause,
     ) -> Option<StatusSpan> {
         let uid = manifest.uid().as_str();
-        if self.started.contains(uid) && !is_removed {
+        let phase = status.phase.as_deref().unwrap_or_default();
+        let is_last = manifest.deletion_timestamp().is_some() && is_terminal(phase);
+        let is_started = self.started.contains(uid);
+        if is_started && !is_removed && !is_last {
             return None;
         }
         let (name, namespace) = (manifest.name(), manifest.namespace());
-        let phase = status.phase.as_deref().unwrap_or_default();
         let ready = is_ready(status);
         let outcome = match phase {
             _ if is_removed => Some(outcome::REMOVED),
+            // A step of its deletion, which goes on.
+            _ if is_started => None,
             _ if ready => Some(outcome::READY),
             "Failed" => Some(outcome::FAILED),
             "Succeeded" => Some(outcome::SUCCEEDED),
