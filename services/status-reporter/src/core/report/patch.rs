@@ -77,8 +77,8 @@ fn json(value: &impl Serialize) -> Option<Value> {
 
 /// The patch of a field; `None` when both values are equivalent.
 fn difference(field: &str, old: Option<&Value>, new: Option<&Value>) -> Option<Value> {
-    let canonical = |value: Option<&Value>| value.map_or(Value::Null, |v| canonical(field, v));
-    if canonical(old) == canonical(new) {
+    let none = &Value::Null;
+    if is_equivalent(field, old.unwrap_or(none), new.unwrap_or(none)) {
         return None;
     }
     match (old, new) {
@@ -111,7 +111,7 @@ fn conditions(old: &[Value], new: &[Value], patch: &mut Map<String, Value>) {
     let mut changes = Vec::new();
     for condition in new.iter().filter(|condition| is_owned(&type_of(condition))) {
         let known = find(old, &type_of(condition)).unwrap_or(Value::Null);
-        if canonical("", condition) == canonical("", &known) {
+        if is_equivalent("", condition, &known) {
             continue;
         }
         let mut condition = condition.clone();
@@ -140,34 +140,40 @@ fn is_resource_list(field: &str) -> bool {
     ["limits", "requests", "allocatedResources"].contains(&field)
 }
 
-/// A value in canonical form: without empty fields, quantities as plain numbers.
-fn canonical(field: &str, value: &Value) -> Value {
-    let is_empty = |value: &Value| match value {
+/// Whether two values of a field mean the same: an empty value is equal to none, and quantities are compared as
+/// numbers.
+fn is_equivalent(field: &str, one: &Value, other: &Value) -> bool {
+    match (one, other) {
+        (Value::Object(fields), Value::Object(others)) => {
+            let inner = |key| if is_resource_list(field) { field } else { key };
+            let mut added = others.iter().filter(|(key, _)| !fields.contains_key(*key));
+            added.all(|(_, value)| is_empty(value))
+                && fields.iter().all(|(key, value)| {
+                    let other = others.get(key).unwrap_or(&Value::Null);
+                    is_equivalent(inner(key), value, other)
+                })
+        }
+        (Value::Array(list), Value::Array(others)) if list.len() == others.len() => {
+            let mut pairs = list.iter().zip(others);
+            pairs.all(|(one, other)| is_equivalent("", one, other))
+        }
+        (Value::String(one), Value::String(other)) if is_resource_list(field) => {
+            match (Amount::parse(one), Amount::parse(other)) {
+                (Ok(one), Ok(other)) => one.nanos() == other.nanos(),
+                _ => one == other,
+            }
+        }
+        _ => one == other || (is_empty(one) && is_empty(other)),
+    }
+}
+
+/// Whether a value is equivalent to none, such as an object of which all fields are.
+fn is_empty(value: &Value) -> bool {
+    match value {
         Value::Null => true,
         Value::String(text) => text.is_empty(),
         Value::Array(list) => list.is_empty(),
-        Value::Object(fields) => fields.is_empty(),
+        Value::Object(fields) => fields.values().all(is_empty),
         Value::Bool(_) | Value::Number(_) => false,
-    };
-    let canonical = match value {
-        Value::String(text) if is_resource_list(field) => match Amount::parse(text) {
-            Ok(amount) => amount.nanos().to_string().into(),
-            Err(_) => value.clone(),
-        },
-        Value::Array(list) => list.iter().map(|value| canonical("", value)).collect(),
-        Value::Object(fields) => {
-            let each = fields.iter().map(|(key, value)| {
-                let inner = if is_resource_list(field) { field } else { key };
-                (key.clone(), canonical(inner, value))
-            });
-            // An empty object, such as `resources`, is equivalent to none.
-            Value::Object(each.filter(|(_, value)| !is_empty(value)).collect())
-        }
-        other => other.clone(),
-    };
-    if is_empty(&canonical) {
-        Value::Null
-    } else {
-        canonical
     }
 }
