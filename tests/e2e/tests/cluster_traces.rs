@@ -80,10 +80,15 @@ async fn api_server_and_csi_driver_know_the_trace() {
             assert_eq!(names, ["volume.setup"]);
         })
         .await;
+    steps
+        .run("the requests of the deletion are in its trace", async {
+            let path = pod_path("web");
+            ok(cluster.client().delete(&path, &Value::Null).await);
+            ok(cluster.wait_absent(&path).await);
+            deletion_requests(&node).await;
+        })
+        .await;
     steps.finish();
-    let path = pod_path("web");
-    ok(cluster.client().delete(&path, &Value::Null).await);
-    ok(cluster.wait_absent(&path).await);
     drop(running);
     ok(node.remove());
     ok(cluster.remove());
@@ -103,6 +108,28 @@ async fn start(cluster: &Cluster) {
     ok(cluster.client().create(PODS, &object).await);
     let path = pod_path("web");
     ok(cluster.wait(&path, "to be Ready", is_ready).await);
+}
+
+/// Waits for the spans of the two requests: the last status, which is patched while the rest is removed, and
+/// the deletion of the object.
+async fn deletion_requests(node: &Node) {
+    let list = ["trace", "list", "--root", "pod.delete", "--output", "json"];
+    let poll = || async {
+        let listed = ok(node.cli(&list).await);
+        let listed: Value = ok(serde_json::from_slice(&listed.stdout));
+        let mut traces = listed["traces"].as_array().into_iter().flatten();
+        let Some(summary) = traces.find(|trace| trace["name"] == "web") else {
+            return Poll::Pending(listed.to_string());
+        };
+        let trace = ok(node.trace(summary["traceId"].as_str().unwrap_or_default()).await);
+        let names: Vec<_> = trace.spans.iter().map(|span| span.name.as_str()).collect();
+        let count = |name: &str| names.iter().filter(|other| **other == name).count();
+        match (count("status.patch"), count("status.delete")) {
+            (1, 1) => Poll::Ready(()),
+            _ => Poll::Pending(format!("{names:?}")),
+        }
+    };
+    ok(until("the spans of both requests", poll).await);
 }
 
 fn named(trace: &GetTraceResponse, name: &str) -> Vec<Span> {
