@@ -9,7 +9,7 @@ use polylet_model::Manifest;
 use polylet_schedule::TokenBucket;
 use polylet_watch::{Update, Value};
 use polylet_wire::podconfig::v1 as podconfig;
-use tokio::sync::watch;
+use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep_until};
 
 use crate::convert;
@@ -21,18 +21,25 @@ use crate::mirror::MirrorPodClient;
 use crate::report::StatusPatcher;
 use crate::trace::StatusStep;
 
+/// What the writer of events learns about pods.
+pub(crate) struct PodSignals {
+    /// Set while status patches are in flight or due.
+    pub(crate) busy: watch::Sender<bool>,
+    /// Receives the uids of pods that are gone and do not come again, as a static pod may with its uid.
+    pub(crate) removals: mpsc::UnboundedSender<String>,
+}
+
 /// Patches statuses and manages mirror pods, under one rate limit (`kubeAPIQPS`).
 pub(crate) struct ApiWriter {
     started: Instant,
     rate_limit: TokenBucket<Duration>,
     patcher: StatusPatcher,
     mirrors: MirrorPodClient,
-    busy: watch::Sender<bool>,
+    signals: PodSignals,
 }
 
 impl ApiWriter {
-    /// `busy` is set while status patches are in flight or due.
-    pub(crate) fn new(ctx: &Ctx, access: ClientConfig, busy: watch::Sender<bool>) -> Self {
+    pub(crate) fn new(ctx: &Ctx, access: ClientConfig, signals: PodSignals) -> Self {
         let config = &ctx.config().kubelet;
         let (rate, burst) = (config.kube_api_qps, config.kube_api_burst);
         let connection = ApiConnection::new(access);
@@ -41,7 +48,7 @@ impl ApiWriter {
             rate_limit: TokenBucket::new(f64::from(rate), f64::from(burst), Duration::ZERO),
             patcher: StatusPatcher::new(connection.clone()),
             mirrors: MirrorPodClient::new(connection),
-            busy,
+            signals,
         }
     }
 
@@ -81,11 +88,15 @@ impl ApiWriter {
         self.patcher.drop_parsed(uid, own);
     }
 
-    /// Handles the removal of a pod from this node.
-    pub(crate) fn handle_removed(&mut self, uid: &str) {
+    /// Handles the removal of a pod from this node; `last` is what was published about it.
+    pub(crate) fn handle_removed(&mut self, uid: &str, last: Option<&PublishedStatus>) {
         let now = self.now();
         self.patcher.remove_desired(uid, now);
         self.set_static_pod(uid, None);
+        if last.is_some_and(|last| !last.manifest.is_static()) {
+            // The receiver is gone only when the process ends.
+            let _ = self.signals.removals.send(uid.to_owned());
+        }
     }
 
     fn set_static_pod(&mut self, uid: &str, pod: Option<(Manifest, bool)>) {
@@ -173,7 +184,8 @@ impl ApiWriter {
         self.patcher.send_due(&mut self.rate_limit, now);
         self.mirrors.send_due(&mut self.rate_limit, now);
         let busy = self.patcher.is_busy();
-        self.busy
+        self.signals
+            .busy
             .send_if_modified(|known| std::mem::replace(known, busy) != busy);
     }
 }

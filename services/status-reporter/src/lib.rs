@@ -61,7 +61,7 @@ use polylet_kit::{
 use polylet_watch::Store;
 use polylet_wire::levels;
 use polylet_wire::status::v1::status_service_server::StatusServiceServer;
-use tokio::sync::{oneshot, watch};
+use tokio::sync::{mpsc, oneshot, watch};
 
 /// Interfaces, dependencies and state files of this service.
 pub static DESCRIPTOR: ServiceDescriptor = ServiceDescriptor {
@@ -189,11 +189,13 @@ pub async fn build(ctx: Ctx) -> Result<Service, BoxError> {
     let (unsynced, unsynced_streams) = watch::channel(vec!["all streams".to_owned()]);
     let (finished, done) = oneshot::channel();
     let (busy, is_busy) = watch::channel(false);
-    let event_loop = run::EventLoop::new(&ctx, statuses.clone(), unsynced, busy)?;
+    let (removals, removed_pods) = mpsc::unbounded_channel();
+    let signals = api_writer::PodSignals { busy, removals };
+    let event_loop = run::EventLoop::new(&ctx, statuses.clone(), unsynced, signals)?;
     ctx.spawn("status-reporter", event_loop.run(finished));
     let registered = node::start(&ctx);
     certificates::start(&ctx, registered);
-    events::start(&ctx, is_busy)?;
+    events::start(&ctx, is_busy, removed_pods)?;
     let server = server::Server {
         statuses,
         unsynced: unsynced_streams,

@@ -11,7 +11,7 @@ use polylet_wire::common::v1::PodRef;
 use polylet_wire::podconfig::v1::PodSource;
 use tokio::sync::{oneshot, watch};
 
-use crate::api_writer::ApiWriter;
+use crate::api_writer::{ApiWriter, PodSignals};
 use crate::core::host_ip_family;
 use crate::core::published::{PublishedStatus, StatusChange};
 use crate::core::report::desired::ApiStatus;
@@ -42,13 +42,12 @@ pub(crate) struct EventLoop {
 }
 
 impl EventLoop {
-    /// `unsynced` receives the streams that have not synced; `busy` is set while status patches
-    /// are in flight.
+    /// `unsynced` receives the streams that have not synced.
     pub(crate) fn new(
         ctx: &Ctx,
         statuses: StatusStore,
         unsynced: watch::Sender<Vec<String>>,
-        busy: watch::Sender<bool>,
+        signals: PodSignals,
     ) -> Result<Self, StateFileError> {
         let path = ctx.run_dir().join("statuses.json");
         let (writer, restored) = StateWriter::<PersistedStatuses>::open(path)?;
@@ -59,7 +58,7 @@ impl EventLoop {
         let device_health = is_on("ResourceHealthStatus");
         Ok(Self {
             inputs: sources::all(ctx, access.is_some(), device_health),
-            api_writer: access.map(|access| ApiWriter::new(ctx, access, busy)),
+            api_writer: access.map(|access| ApiWriter::new(ctx, access, signals)),
             state: State::new(restored.statuses, statuses)
                 .with_pod_level_resources(pod_level_resources)
                 .with_device_health(device_health),
@@ -237,7 +236,7 @@ impl EventLoop {
                     traces.remove(uid);
                     counts.remove(uid);
                     if let Some(api_writer) = api_writer {
-                        api_writer.handle_removed(uid);
+                        api_writer.handle_removed(uid, last.as_deref());
                     }
                     cause
                 }

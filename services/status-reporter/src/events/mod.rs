@@ -8,15 +8,20 @@ mod sources;
 use polylet_api::ClientConfig;
 use polylet_kit::Ctx;
 use polylet_kit::state_file::StateFileError;
-use tokio::sync::watch;
+use tokio::sync::{mpsc, watch};
 
-/// Starts the publisher; none on a standalone node. `busy`: status patches are in flight.
+/// Starts the publisher; none on a standalone node. `busy`: status patches are in flight. `removals`: uids of pods
+/// that are gone.
 ///
 /// # Errors
 /// Its state file cannot be read, or a newer build wrote it.
-pub(crate) fn start(ctx: &Ctx, busy: watch::Receiver<bool>) -> Result<(), StateFileError> {
+pub(crate) fn start(
+    ctx: &Ctx,
+    busy: watch::Receiver<bool>,
+    removals: mpsc::UnboundedReceiver<String>,
+) -> Result<(), StateFileError> {
     if let Some(access) = ClientConfig::from_config(ctx.config(), crate::DESCRIPTOR.service) {
-        let publisher = publisher::EventPublisher::new(ctx, access, busy)?;
+        let publisher = publisher::EventPublisher::new(ctx, access, busy, removals)?;
         ctx.spawn("events", publisher.run());
     }
     Ok(())

@@ -11,10 +11,11 @@ use polylet_kit::state_file::StateFileError;
 use polylet_schedule::TokenBucket;
 use polylet_wire::notice::v1::{Notice, Severity};
 use polylet_wire::time;
-use tokio::sync::watch;
+use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep, sleep_until};
 
 use super::sources;
+use crate::core::events::removed::RemovedPods;
 use crate::core::events::{Correlator, EventNotice, InvolvedObject, PendingEvent, delay};
 use crate::report::request::{self, ApiWriteError};
 use crate::state_file::StateWriter;
@@ -44,6 +45,8 @@ pub(super) struct EventPublisher {
     correlator: Correlator,
     rate_limit: TokenBucket<Duration>,
     busy: watch::Receiver<bool>,
+    removals: mpsc::UnboundedReceiver<String>,
+    removed: RemovedPods,
     queue: VecDeque<QueuedNotice>,
     connection: ApiConnection,
     in_flight: Option<LocalBoxFuture<'static, ()>>,
@@ -59,6 +62,7 @@ impl EventPublisher {
         ctx: &Ctx,
         access: ClientConfig,
         busy: watch::Receiver<bool>,
+        removals: mpsc::UnboundedReceiver<String>,
     ) -> Result<Self, StateFileError> {
         let path = ctx.run_dir().join("notices.json");
         let (writer, sent) = StateWriter::<NoticePositions>::open(path)?;
@@ -70,6 +74,8 @@ impl EventPublisher {
             correlator: Correlator::new(ctx.node_name()),
             rate_limit: TokenBucket::new(f64::from(rate), f64::from(burst), Duration::ZERO),
             busy,
+            removals,
+            removed: RemovedPods::default(),
             queue: VecDeque::new(),
             connection: ApiConnection::new(access),
             in_flight: None,
@@ -86,6 +92,7 @@ impl EventPublisher {
         let mut notices = sources::all(&self.ctx);
         loop {
             let next_due = self.send_next().map(|at| self.started + at);
+            let forget_due = self.removed.due().map(|at| self.started + at);
             tokio::select! {
                 () = drain.cancelled() => break,
                 Some(notice) = notices.next() => {
@@ -97,12 +104,21 @@ impl EventPublisher {
                 }
                 () = completed(&mut self.in_flight) => self.in_flight = None,
                 () = until(next_due) => {}
+                Some(uid) = self.removals.recv() => self.removed.add(&uid, self.started.elapsed()),
+                () = until(forget_due) => self.forget_removed(),
                 Ok(()) = self.busy.changed() => {}
                 () = self.writer.wait() => {}
             }
             self.writer.write_if_due(|| self.sent.clone());
         }
         self.writer.finish(self.sent).await;
+    }
+
+    fn forget_removed(&mut self) {
+        let removed = self.removed.take_due(self.started.elapsed());
+        if !removed.is_empty() {
+            self.correlator.forget(&removed);
+        }
     }
 
     /// Queues new notices in the order of their sequence numbers.

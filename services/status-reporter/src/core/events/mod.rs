@@ -1,7 +1,7 @@
 //! From notices of the services to events: which are created, which count up an earlier one, and which
 //! are dropped. Rules and figures are those of client-go's `EventCorrelator`.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroUsize;
 use std::time::Duration;
 
@@ -12,6 +12,7 @@ use polylet_schedule::TokenBucket;
 use serde_json::{Map, Value, json};
 
 pub(crate) mod delay;
+pub(crate) mod removed;
 
 /// Size of each cache: client-go's `maxLruCacheEntries`.
 const CACHE_SIZE: NonZeroUsize = NonZeroUsize::new(4096).unwrap();
@@ -76,8 +77,12 @@ pub(crate) struct PendingEvent {
 /// the memory.
 type EventKey = u128;
 
+/// A hash of the uid of the object that an event is about.
+pub(crate) type ObjectKey = u64;
+
 #[derive(Clone)]
 struct AggregateRecord {
+    object: ObjectKey,
     /// Hashes of different messages, fewer than [`MAX_EVENTS`].
     messages: Vec<u128>,
     last: Duration,
@@ -85,10 +90,16 @@ struct AggregateRecord {
 
 #[derive(Clone)]
 struct EmittedEvent {
+    object: ObjectKey,
     /// The end of its name.
     suffix: u64,
     first: Timestamp,
     count: u32,
+}
+
+struct ObjectLimit {
+    object: ObjectKey,
+    bucket: TokenBucket<Duration>,
 }
 
 /// Combines, counts and limits events. Times are relative to the start of the process.
@@ -99,7 +110,7 @@ pub(crate) struct Correlator {
     /// By these, the field path and the message.
     emitted: LruCache<EventKey, EmittedEvent>,
     /// By object and type.
-    spam_filter: LruCache<EventKey, TokenBucket<Duration>>,
+    spam_filter: LruCache<EventKey, ObjectLimit>,
 }
 
 impl Correlator {
@@ -134,6 +145,7 @@ impl Correlator {
                 ..known.clone()
             },
             None => EmittedEvent {
+                object: object_key(&notice.object.uid),
                 suffix: hash(&notice.id) as u64,
                 first: notice.at,
                 count: 1,
@@ -142,9 +154,23 @@ impl Correlator {
         self.emitted.put(key, emitted.clone());
         let limit = self
             .spam_filter
-            .get_or_insert_mut(limit_key, || TokenBucket::new(SPAM_RATE, SPAM_BURST, now));
-        let allowed = limit.try_take(now).is_ok();
+            .get_or_insert_mut(limit_key, || ObjectLimit {
+                object: object_key(&notice.object.uid),
+                bucket: TokenBucket::new(SPAM_RATE, SPAM_BURST, now),
+            });
+        let allowed = limit.bucket.try_take(now).is_ok();
         allowed.then(|| self.pending_event(notice, &message, &emitted))
+    }
+
+    /// Forgets the events of objects that are gone and do not come again: on a node with many short-lived pods they
+    /// would be most of what is known. Upstream keeps them until others take their places, where they change nothing.
+    pub(crate) fn forget(&mut self, objects: &BTreeSet<ObjectKey>) {
+        self.aggregates
+            .retain(|_, record| !objects.contains(&record.object));
+        self.emitted
+            .retain(|_, event| !objects.contains(&event.object));
+        self.spam_filter
+            .retain(|_, limit| !objects.contains(&limit.object));
     }
 
     /// Whether a notice is combined with similar ones.
@@ -152,6 +178,7 @@ impl Correlator {
         let known = self.aggregates.get(&key).cloned();
         let recent = known.filter(|known| now.saturating_sub(known.last) <= AGGREGATE_INTERVAL);
         let mut record = recent.unwrap_or(AggregateRecord {
+            object: object_key(&notice.object.uid),
             messages: Vec::new(),
             last: now,
         });
@@ -231,6 +258,10 @@ fn whole_second(at: Timestamp) -> String {
 
 fn hash(text: &str) -> u128 {
     fnv1a_128(text.as_bytes())
+}
+
+pub(crate) fn object_key(uid: &str) -> ObjectKey {
+    hash(uid) as u64
 }
 
 /// A key that is less general by one text.

@@ -136,3 +136,27 @@ fn long_names_are_cut_off() {
     assert_eq!(name.len(), 235 + 17);
     assert!(name.len() <= MAX_NAME && !name.contains(".."));
 }
+
+#[test]
+fn removed_objects_are_forgotten() {
+    let mut correlator = Correlator::new("n1");
+    let of_pod = |id, uid: &str| EventNotice {
+        object: InvolvedObject {
+            uid: uid.into(),
+            ..notice(id, "m").object
+        },
+        ..notice(id, "m")
+    };
+    for (id, uid) in [(1, "u1"), (2, "u2")] {
+        correlator.correlate(&of_pod(id, uid), at(0)).unwrap();
+    }
+    correlator.forget(&[object_key("u1")].into());
+    let known = (
+        correlator.aggregates.len(),
+        correlator.emitted.len(),
+        correlator.spam_filter.len(),
+    );
+    assert_eq!(known, (1, 1, 1));
+    let kept = correlator.correlate(&of_pod(3, "u2"), at(1)).unwrap();
+    assert_eq!(kept.event["count"], 2);
+}
