@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use polylet_kit::ServiceDescriptor;
+use polylet_kit::memory::TUNABLES;
 use polylet_supervisor::core::liveness::{START_TIMEOUT, WATCHDOG_TIMEOUT};
 
 use crate::accounts::group;
@@ -134,6 +135,7 @@ fn one_process() -> String {
         "Type=notify
 NotifyAccess=main
 EnvironmentFile=-/etc/default/polylet
+Environment=GLIBC_TUNABLES={TUNABLES}
 Slice=polylet.slice
 Restart=always
 RestartSec=250ms
@@ -268,7 +270,7 @@ StartLimitIntervalSec=0
 Type=notify
 NotifyAccess=main
 EnvironmentFile=-/etc/default/polylet
-Environment=MALLOC_ARENA_MAX=1
+Environment=GLIBC_TUNABLES={TUNABLES}
 ExecStart={exec}
 Slice=polylet.slice
 Restart=always

@@ -116,8 +116,7 @@ pub(super) fn start(spec: &ChildSpec<'_>) -> std::io::Result<(ChildHandle, Child
         .env_remove("WATCHDOG_PID")
         .env(OVERLAP_VARIABLE, "1")
         .env_remove(descriptors::VARIABLE)
-        // One thread does nearly all work: more arenas would only waste memory.
-        .env("MALLOC_ARENA_MAX", "1")
+        .env("GLIBC_TUNABLES", polylet_kit::memory::TUNABLES)
         .stdin(Stdio::null())
         // Ctrl-C in a terminal signals the supervisor alone, which stops the services in order.
         .process_group(0);
