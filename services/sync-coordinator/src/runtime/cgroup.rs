@@ -49,8 +49,13 @@ pub struct Cgroups {
     enforced: Cell<bool>,
     /// Requests of the QoS classes whose limits are to be retried.
     pending_qos: Cell<Option<QosRequests>>,
+    /// From which requests the cgroups of the QoS classes were set last, and when.
+    applied_qos: Cell<Option<(QosRequests, Instant)>>,
 }
 
+/// For how long the cgroups of the QoS classes are left alone while their requests stay the same: what others
+/// change in them is repaired after it, as upstream does each minute.
+const QOS_INTERVAL: Duration = Duration::from_secs(60);
 /// The delay before limits below the present usage are retried: evictions may reduce it.
 const RETRY_DELAY: Duration = Duration::from_secs(60);
 
@@ -71,6 +76,7 @@ impl Cgroups {
             retry: Notify::new(),
             enforced: Cell::new(false),
             pending_qos: Cell::new(None),
+            applied_qos: Cell::new(None),
         }
     }
 
@@ -110,7 +116,7 @@ impl Cgroups {
         }
     }
 
-    /// Creates the cgroups of the QoS classes, with limits from the requests of their pods.
+    /// Creates the cgroups of the QoS classes, with limits from the requests of their pods, unless that was just done.
     async fn update_qos(
         &self,
         manager: &RuntimeManager,
@@ -118,9 +124,19 @@ impl Cgroups {
         requests: QosRequests,
     ) -> Result<(), CgroupError> {
         let begun = Instant::now();
+        let is_current = self.applied_qos.take().filter(|(last, at)| {
+            *last == requests
+                && begun.duration_since(*at) < QOS_INTERVAL
+                && qos::exist(manager, driver)
+        });
+        if is_current.is_some() {
+            self.applied_qos.set(is_current);
+            return Ok(());
+        }
         let updated = qos::update(manager, driver, requests).await;
         metrics::count_cgroup("update", begun);
         let complete = updated?;
+        self.applied_qos.set(complete.then_some((requests, begun)));
         self.pending_qos.set((!complete).then_some(requests));
         if !complete {
             self.retry.notify_one();

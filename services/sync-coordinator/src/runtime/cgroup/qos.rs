@@ -12,6 +12,18 @@ use super::{CgroupError, create, tree};
 use crate::runtime::RuntimeManager;
 use crate::runtime::resources::memory_qos;
 
+/// The classes with a cgroup of their own.
+const CLASSES: [QosClass; 2] = [QosClass::Burstable, QosClass::BestEffort];
+
+/// Whether the cgroups of the classes exist.
+pub(super) fn exist(manager: &RuntimeManager, driver: CgroupDriver) -> bool {
+    let unified = manager.machine.unified_cgroups;
+    let mut paths = CLASSES
+        .map(|class| manager.cgroups.qos_path(class, driver))
+        .into_iter();
+    paths.all(|path| tree::exists(unified, &path))
+}
+
 /// Creates the cgroups and sets their limits. False if a class uses more memory than its limit: it
 /// is limited to its usage until it uses less.
 pub(super) async fn update(
@@ -30,10 +42,10 @@ pub(super) async fn update(
         create(manager, driver, &path, &limits).await?;
     }
     let mut complete = true;
-    for (class, resources) in [
-        (QosClass::Burstable, classes.burstable),
-        (QosClass::BestEffort, classes.best_effort),
-    ] {
+    for (class, resources) in CLASSES
+        .into_iter()
+        .zip([classes.burstable, classes.best_effort])
+    {
         let path = manager.cgroups.qos_path(class, driver);
         let desired = resources.memory_limit;
         let resources = QosCgroup {

@@ -36,27 +36,77 @@ pub(super) fn create(unified: bool, path: &str) -> Result<(), DirectoryError> {
         }
         return Ok(());
     }
-    let mut dir = PathBuf::from(MOUNT);
-    for part in path.split('/').filter(|part| !part.is_empty()) {
+    create_unified(Path::new(MOUNT), path)
+}
+
+/// Creates a cgroup of v2 and its parents. Nearly always the parents exist, and have all controllers.
+fn create_unified(mount: &Path, path: &str) -> Result<(), DirectoryError> {
+    let dir = below(mount, path);
+    let complete = |parent: &&Path| {
+        let (all, available) = (controllers(mount), controllers(parent));
+        let mut wanted = CONTROLLERS_V2.iter().filter(|name| has(&all, name));
+        parent.is_dir() && wanted.all(|name| has(&available, name))
+    };
+    if let Some(parent) = dir.parent().filter(complete) {
         // Children have only the controllers enabled here.
-        enable_controllers(&dir);
-        dir.push(part);
-        match fs::create_dir(&dir) {
-            Err(error) if error.kind() != ErrorKind::AlreadyExists => {
-                return Err(failed(&dir, error));
-            }
-            _ => {}
-        }
+        enable_controllers(parent);
+    } else {
+        create_parents(mount, path)?;
     }
+    create_one(&dir)?;
     enable_controllers(&dir);
     Ok(())
 }
 
-/// Enables the controllers for children; one that the root lacks stays disabled.
-fn enable_controllers(dir: &Path) {
-    for controller in CONTROLLERS_V2 {
-        let _ = fs::write(dir.join("cgroup.subtree_control"), format!("+{controller}"));
+fn create_parents(mount: &Path, path: &str) -> Result<(), DirectoryError> {
+    let mut dir = mount.to_owned();
+    let mut parts: Vec<_> = path.split('/').filter(|part| !part.is_empty()).collect();
+    parts.pop();
+    enable_controllers(&dir);
+    for part in parts {
+        dir.push(part);
+        create_one(&dir)?;
+        enable_controllers(&dir);
     }
+    Ok(())
+}
+
+fn create_one(dir: &Path) -> Result<(), DirectoryError> {
+    match fs::create_dir(dir) {
+        Err(source) if source.kind() != ErrorKind::AlreadyExists => Err(DirectoryError {
+            path: dir.to_owned(),
+            source,
+        }),
+        _ => Ok(()),
+    }
+}
+
+/// Enables the controllers for children, where they are not yet: the kernel locks all cgroups for each write.
+/// One that the root lacks stays disabled.
+fn enable_controllers(dir: &Path) {
+    let available = controllers(dir);
+    let enabled = fs::read_to_string(dir.join("cgroup.subtree_control")).unwrap_or_default();
+    let missing = CONTROLLERS_V2
+        .iter()
+        .filter(|name| has(&available, name) && !has(&enabled, name));
+    let missing: Vec<_> = missing.map(|name| format!("+{name}")).collect();
+    let write = |names: &str| fs::write(dir.join("cgroup.subtree_control"), names);
+    if !missing.is_empty() && write(&missing.join(" ")).is_err() {
+        // All or none of a line are enabled.
+        for name in &missing {
+            let _ = write(name);
+        }
+    }
+}
+
+/// The controllers of a cgroup of v2.
+fn controllers(dir: &Path) -> String {
+    fs::read_to_string(dir.join("cgroup.controllers")).unwrap_or_default()
+}
+
+/// Whether a controller is in a list.
+fn has(list: &str, controller: &str) -> bool {
+    list.split_whitespace().any(|name| name == controller)
 }
 
 /// Whether a cgroup exists.
@@ -119,5 +169,52 @@ pub(super) fn kill_all(dir: &Path) {
         .filter_map(rustix::process::Pid::from_raw)
     {
         let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Directories in place of cgroups.
+    fn with_controllers(dir: &Path, available: &str, enabled: &str) {
+        fs::create_dir_all(dir).unwrap();
+        fs::write(dir.join("cgroup.controllers"), available).unwrap();
+        fs::write(dir.join("cgroup.subtree_control"), enabled).unwrap();
+    }
+
+    fn enabled(dir: &Path) -> String {
+        fs::read_to_string(dir.join("cgroup.subtree_control")).unwrap()
+    }
+
+    #[test]
+    fn only_missing_controllers_are_enabled_and_only_of_the_parent() {
+        let mount = tempfile::tempdir().unwrap();
+        let (mount, pods) = (mount.path(), mount.path().join("kubepods"));
+        with_controllers(mount, "cpu memory io pids\n", "");
+        with_controllers(&pods, "cpu memory pids\n", "cpu\n");
+        create_unified(mount, "/kubepods/pod1").unwrap();
+        assert!(pods.join("pod1").is_dir());
+        let both = || (enabled(mount), enabled(&pods));
+        assert_eq!(both(), (String::new(), "+memory +pids".into()));
+        with_controllers(&pods, "cpu memory pids\n", "pids memory cpu\n");
+        create_unified(mount, "/kubepods/pod1").unwrap();
+        assert_eq!(both(), (String::new(), "pids memory cpu\n".into()));
+        // Somebody has taken them from the parent.
+        with_controllers(&pods, "cpu\n", "cpu\n");
+        create_unified(mount, "/kubepods/pod1").unwrap();
+        assert_eq!(both(), ("+cpu +memory +pids".into(), "cpu\n".into()));
+    }
+
+    #[test]
+    fn missing_parents_are_created() {
+        let mount = tempfile::tempdir().unwrap();
+        with_controllers(mount.path(), "memory\n", "");
+        create_unified(mount.path(), "/kubepods/burstable/pod1").unwrap();
+        assert!(mount.path().join("kubepods/burstable/pod1").is_dir());
+        assert_eq!(enabled(mount.path()), "+memory");
+        fs::write(mount.path().join("file"), "").unwrap();
+        let refused = create_unified(mount.path(), "/file/pod1").unwrap_err();
+        assert_eq!(refused.path, mount.path().join("file/pod1"));
     }
 }
