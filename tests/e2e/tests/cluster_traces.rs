@@ -121,7 +121,9 @@ async fn deletion_requests(node: &Node) {
         let Some(summary) = traces.find(|trace| trace["name"] == "web") else {
             return Poll::Pending(listed.to_string());
         };
-        let trace = ok(node.trace(summary["traceId"].as_str().unwrap_or_default()).await);
+        let trace = ok(node
+            .trace(summary["traceId"].as_str().unwrap_or_default())
+            .await);
         let names: Vec<_> = trace.spans.iter().map(|span| span.name.as_str()).collect();
         let count = |name: &str| names.iter().filter(|other| **other == name).count();
         match (count("status.patch"), count("status.delete")) {
