@@ -12,8 +12,9 @@ use crate::image::make_file_system;
 /// Where the disk of programs is mounted in the machine.
 pub const PROGRAMS: &str = "/programs";
 
-/// The smallest disk, in MiB: room for the file system itself.
+/// Room for the file system itself: MiB, and a part of the files' size, as its tables grow with them.
 const OVERHEAD: u64 = 32;
+const OVERHEAD_PART: u64 = 16;
 
 /// Content of the read-only disk of programs.
 #[derive(Debug, Clone)]
@@ -58,7 +59,8 @@ pub(crate) fn make_disk(set: &ProgramSet, work: &Path, image: &Path) -> Result<(
         file("copy", other, fs::copy(other, work.join(name)))?;
     }
     image::write_all(&images)?;
-    let size = size_of(work)? / (1 << 20) + OVERHEAD;
+    let files = size_of(work)?;
+    let size = (files + files / OVERHEAD_PART) / (1 << 20) + OVERHEAD;
     make_file_system(work, image, "programs", &format!("{size}M"))?;
     Ok(file("remove", work, fs::remove_dir_all(work))?)
 }
