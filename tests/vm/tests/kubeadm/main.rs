@@ -34,6 +34,7 @@ async fn a_cluster_of_kubeadm() {
     guard::on_signals();
     println!();
     let directory = ok(polylet_harness::scratch::Scratch::create());
+    let _guard = guard::CleanupGuard::new(directory.dir());
     let files = images::prepare(directory.dir()).await;
     let port = ok(host::free_port());
     let first = step("machine", Machine::boot(&files, Some(port))).await;

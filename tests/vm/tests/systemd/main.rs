@@ -52,6 +52,7 @@ async fn services_are_units_of_systemd() {
     guard::on_signals();
     println!();
     let directory = ok(polylet_harness::scratch::Scratch::create());
+    let _guard = guard::CleanupGuard::new(directory.dir());
     let package = package::build(directory.dir());
     let mut node = step("machine with a kubelet", SystemdNode::start(&package)).await;
     step("pods", create_pods(&node)).await;
