@@ -29,6 +29,8 @@ pub mod runtime_proxy;
 pub mod servers;
 /// Named steps of a test.
 pub mod steps;
+/// Traces that the node has recorded.
+pub mod traces;
 /// Recording of pod states, to check what must not happen.
 pub mod watch;
 

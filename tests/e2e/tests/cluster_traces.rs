@@ -4,6 +4,7 @@ use std::fs;
 
 use polylet_e2e::collector::Collector;
 use polylet_e2e::steps::Steps;
+use polylet_e2e::traces::wait_ended;
 use polylet_e2e::{RUNS, cluster_node, cluster_with, ok, pod};
 use polylet_harness::cluster::{ClusterOptions, is_ready, pod_path};
 use polylet_harness::csi::{NAME, TestCsiDriver};
@@ -113,22 +114,14 @@ async fn start(cluster: &Cluster) {
 /// Waits for the spans of the two requests: the last status, which is patched while the rest is removed, and
 /// the deletion of the object.
 async fn deletion_requests(node: &Node) {
-    let list = ["trace", "list", "--root", "pod.delete", "--output", "json"];
+    let summary = wait_ended(node, "pod.delete", "removed", "web").await;
+    let id = summary["traceId"].as_str().unwrap_or_default();
     let poll = || async {
-        let listed = ok(node.cli(&list).await);
-        let listed: Value = ok(serde_json::from_slice(&listed.stdout));
-        let mut traces = listed["traces"].as_array().into_iter().flatten();
-        let Some(summary) = traces.find(|trace| trace["name"] == "web") else {
-            return Poll::Pending(listed.to_string());
-        };
-        let trace = ok(node
-            .trace(summary["traceId"].as_str().unwrap_or_default())
-            .await);
-        let names: Vec<_> = trace.spans.iter().map(|span| span.name.as_str()).collect();
-        let count = |name: &str| names.iter().filter(|other| **other == name).count();
-        match (count("status.patch"), count("status.delete")) {
-            (1, 1) => Poll::Ready(()),
-            _ => Poll::Pending(format!("{names:?}")),
+        let trace = ok(node.trace(id).await);
+        let counts = ["status.patch", "status.delete"].map(|name| named(&trace, name).len());
+        match counts {
+            [1, 1] => Poll::Ready(()),
+            _ => Poll::Pending(format!("{counts:?}: {:#?}", trace.spans)),
         }
     };
     ok(until("the spans of both requests", poll).await);

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 
 use polylet_e2e::collector::Collector;
 use polylet_e2e::steps::Steps;
+use polylet_e2e::traces::wait_ended;
 use polylet_e2e::{EXAMPLE, RUNS, example, node_with, ok, pod};
 use polylet_harness::wait::{Poll, until};
 use polylet_harness::{Flavour, Node, NodeOptions, PodView, machine};
@@ -97,30 +98,6 @@ async fn pod_start_is_one_trace() {
 /// Waits for the trace of a deletion that has ended.
 async fn wait_removed(node: &Node) {
     wait_ended(node, "pod.delete", "removed", "web-node").await;
-}
-
-/// Waits for a pod's trace that has ended, and returns its summary.
-async fn wait_ended(node: &Node, root: &str, outcome: &str, pod: &str) -> Value {
-    let list = [
-        "trace",
-        "list",
-        "--root",
-        root,
-        "--outcome",
-        outcome,
-        "--output",
-        "json",
-    ];
-    let poll = || async {
-        let listed = ok(node.cli(&list).await);
-        let listed: Value = serde_json::from_slice(&listed.stdout).unwrap_or_default();
-        let mut traces = listed["traces"].as_array().into_iter().flatten();
-        match traces.find(|trace| trace["name"] == pod) {
-            Some(trace) => Poll::Ready(trace.clone()),
-            None => Poll::Pending(listed.to_string()),
-        }
-    };
-    ok(until("an ended trace", poll).await)
 }
 
 /// A bound for what tracing costs; processor time is measured by the benchmark.

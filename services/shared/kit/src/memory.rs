@@ -16,10 +16,9 @@ pub(crate) const SECOND_TRIM: Duration = Duration::from_secs(20);
 /// much again.
 const MMAP_THRESHOLD: i32 = 256 * 1024;
 
-/// What the C library reads of `GLIBC_TUNABLES` when a process starts. One thread does nearly all work: more
-/// arenas would only waste memory, and so does its cache of freed blocks (a tenth of a heap after a burst),
-/// each of which keeps the rest of its page.
-pub const TUNABLES: &str = "glibc.malloc.arena_max=1:glibc.malloc.tcache_count=0";
+/// What the C library reads of `GLIBC_TUNABLES` when a process starts, and has no call for: no cache of freed
+/// blocks for each thread. Each block in it keeps the rest of its page, a tenth of a heap after a burst.
+pub const TUNABLES: &str = "glibc.malloc.tcache_count=0";
 
 static QUIET: Notify = Notify::const_new();
 

@@ -49,13 +49,10 @@ pub struct Cgroups {
     enforced: Cell<bool>,
     /// Requests of the QoS classes whose limits are to be retried.
     pending_qos: Cell<Option<QosRequests>>,
-    /// From which requests the cgroups of the QoS classes were set last, and when.
-    applied_qos: Cell<Option<(QosRequests, Instant)>>,
+    /// What the cgroups of the QoS classes were set from, unless it failed.
+    applied_qos: Cell<Option<qos::AppliedRequests>>,
 }
 
-/// For how long the cgroups of the QoS classes are left alone while their requests stay the same: what others
-/// change in them is repaired after it, as upstream does each minute.
-const QOS_INTERVAL: Duration = Duration::from_secs(60);
 /// The delay before limits below the present usage are retried: evictions may reduce it.
 const RETRY_DELAY: Duration = Duration::from_secs(60);
 
@@ -124,19 +121,18 @@ impl Cgroups {
         requests: QosRequests,
     ) -> Result<(), CgroupError> {
         let begun = Instant::now();
-        let is_current = self.applied_qos.take().filter(|(last, at)| {
-            *last == requests
-                && begun.duration_since(*at) < QOS_INTERVAL
-                && qos::exist(manager, driver)
-        });
-        if is_current.is_some() {
-            self.applied_qos.set(is_current);
+        if qos::are_current(manager, driver, requests, begun) {
             return Ok(());
         }
+        self.applied_qos.set(None);
         let updated = qos::update(manager, driver, requests).await;
         metrics::count_cgroup("update", begun);
         let complete = updated?;
-        self.applied_qos.set(complete.then_some((requests, begun)));
+        let applied = qos::AppliedRequests {
+            requests,
+            at: begun,
+        };
+        self.applied_qos.set(complete.then_some(applied));
         self.pending_qos.set((!complete).then_some(requests));
         if !complete {
             self.retry.notify_one();

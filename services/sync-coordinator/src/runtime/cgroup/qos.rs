@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use polylet_model::cgroup::CgroupDriver;
 use polylet_model::qos::QosClass;
@@ -12,16 +13,38 @@ use super::{CgroupError, create, tree};
 use crate::runtime::RuntimeManager;
 use crate::runtime::resources::memory_qos;
 
+/// For how long the cgroups of the classes are left alone while their requests stay the same. Upstream sets them
+/// each minute: what others change in them is repaired by the first start or deletion of a pod after that time.
+const INTERVAL: Duration = Duration::from_secs(60);
+
+/// What the cgroups of the classes were set from last, and when.
+#[derive(Clone, Copy)]
+pub(super) struct AppliedRequests {
+    pub(super) requests: QosRequests,
+    pub(super) at: Instant,
+}
+
+impl AppliedRequests {
+    fn is_current(self, requests: QosRequests, now: Instant) -> bool {
+        self.requests == requests && now.duration_since(self.at) < INTERVAL
+    }
+}
+
 /// The classes with a cgroup of their own.
 const CLASSES: [QosClass; 2] = [QosClass::Burstable, QosClass::BestEffort];
 
-/// Whether the cgroups of the classes exist.
-pub(super) fn exist(manager: &RuntimeManager, driver: CgroupDriver) -> bool {
+/// Whether the cgroups of the classes were just set from the same requests, and still exist.
+pub(super) fn are_current(
+    manager: &RuntimeManager,
+    driver: CgroupDriver,
+    requests: QosRequests,
+    now: Instant,
+) -> bool {
     let unified = manager.machine.unified_cgroups;
-    let mut paths = CLASSES
-        .map(|class| manager.cgroups.qos_path(class, driver))
-        .into_iter();
-    paths.all(|path| tree::exists(unified, &path))
+    let exists = |class| tree::exists(unified, &manager.cgroups.qos_path(class, driver));
+    let applied = manager.cgroups.applied_qos.get();
+    applied.is_some_and(|applied| applied.is_current(requests, now))
+        && CLASSES.into_iter().all(exists)
 }
 
 /// Creates the cgroups and sets their limits. False if a class uses more memory than its limit: it
@@ -111,5 +134,18 @@ mod tests {
         let v1 = "active_file 1\ntotal_active_file 30\ntotal_inactive_file 4\nnonsense\n";
         assert_eq!(reclaimable(v1, false), 34);
         assert_eq!(reclaimable("", true), 0);
+    }
+
+    #[test]
+    fn requests_are_current_for_a_time() {
+        let (at, requests) = (Instant::now(), QosRequests::default());
+        let applied = AppliedRequests { requests, at };
+        assert!(applied.is_current(requests, at + INTERVAL / 2));
+        assert!(!applied.is_current(requests, at + INTERVAL));
+        let others = QosRequests {
+            burstable_cpu: 1,
+            ..requests
+        };
+        assert!(!applied.is_current(others, at));
     }
 }

@@ -21,10 +21,6 @@ pub(super) struct DirectoryError {
 
 /// Creates a cgroup and its parents.
 pub(super) fn create(unified: bool, path: &str) -> Result<(), DirectoryError> {
-    let failed = |path: &Path, source| DirectoryError {
-        path: path.to_owned(),
-        source,
-    };
     if !unified {
         for controller in CONTROLLERS_V1
             .iter()
@@ -32,60 +28,36 @@ pub(super) fn create(unified: bool, path: &str) -> Result<(), DirectoryError> {
             .filter(|c| c.is_dir())
         {
             let dir = below(&controller, path);
-            fs::create_dir_all(&dir).map_err(|error| failed(&dir, error))?;
+            fs::create_dir_all(&dir).map_err(|source| DirectoryError { path: dir, source })?;
         }
         return Ok(());
     }
     create_unified(Path::new(MOUNT), path)
 }
 
-/// Creates a cgroup of v2 and its parents. Nearly always the parents exist, and have all controllers.
 fn create_unified(mount: &Path, path: &str) -> Result<(), DirectoryError> {
-    let dir = below(mount, path);
-    let complete = |parent: &&Path| {
-        let (all, available) = (controllers(mount), controllers(parent));
-        let mut wanted = CONTROLLERS_V2.iter().filter(|name| has(&all, name));
-        parent.is_dir() && wanted.all(|name| has(&available, name))
-    };
-    if let Some(parent) = dir.parent().filter(complete) {
-        // Children have only the controllers enabled here.
-        enable_controllers(parent);
-    } else {
-        create_parents(mount, path)?;
-    }
-    create_one(&dir)?;
-    enable_controllers(&dir);
-    Ok(())
-}
-
-fn create_parents(mount: &Path, path: &str) -> Result<(), DirectoryError> {
     let mut dir = mount.to_owned();
-    let mut parts: Vec<_> = path.split('/').filter(|part| !part.is_empty()).collect();
-    parts.pop();
-    enable_controllers(&dir);
-    for part in parts {
-        dir.push(part);
-        create_one(&dir)?;
+    for part in path.split('/').filter(|part| !part.is_empty()) {
+        // Children have only the controllers enabled here.
         enable_controllers(&dir);
+        dir.push(part);
+        match fs::create_dir(&dir) {
+            Err(source) if source.kind() != ErrorKind::AlreadyExists => {
+                return Err(DirectoryError { path: dir, source });
+            }
+            _ => {}
+        }
     }
+    enable_controllers(&dir);
     Ok(())
-}
-
-fn create_one(dir: &Path) -> Result<(), DirectoryError> {
-    match fs::create_dir(dir) {
-        Err(source) if source.kind() != ErrorKind::AlreadyExists => Err(DirectoryError {
-            path: dir.to_owned(),
-            source,
-        }),
-        _ => Ok(()),
-    }
 }
 
 /// Enables the controllers for children, where they are not yet: the kernel locks all cgroups for each write.
 /// One that the root lacks stays disabled.
 fn enable_controllers(dir: &Path) {
-    let available = controllers(dir);
-    let enabled = fs::read_to_string(dir.join("cgroup.subtree_control")).unwrap_or_default();
+    let list = |file: &str| fs::read_to_string(dir.join(file)).unwrap_or_default();
+    let (available, enabled) = (list("cgroup.controllers"), list("cgroup.subtree_control"));
+    let has = |list: &str, name: &str| list.split_whitespace().any(|other| other == name);
     let missing = CONTROLLERS_V2
         .iter()
         .filter(|name| has(&available, name) && !has(&enabled, name));
@@ -97,16 +69,6 @@ fn enable_controllers(dir: &Path) {
             let _ = write(name);
         }
     }
-}
-
-/// The controllers of a cgroup of v2.
-fn controllers(dir: &Path) -> String {
-    fs::read_to_string(dir.join("cgroup.controllers")).unwrap_or_default()
-}
-
-/// Whether a controller is in a list.
-fn has(list: &str, controller: &str) -> bool {
-    list.split_whitespace().any(|name| name == controller)
 }
 
 /// Whether a cgroup exists.
@@ -188,22 +150,16 @@ mod tests {
     }
 
     #[test]
-    fn only_missing_controllers_are_enabled_and_only_of_the_parent() {
+    fn only_missing_controllers_are_enabled() {
         let mount = tempfile::tempdir().unwrap();
         let (mount, pods) = (mount.path(), mount.path().join("kubepods"));
-        with_controllers(mount, "cpu memory io pids\n", "");
+        with_controllers(mount, "cpu memory io pids\n", "pids memory cpu\n");
         with_controllers(&pods, "cpu memory pids\n", "cpu\n");
         create_unified(mount, "/kubepods/pod1").unwrap();
         assert!(pods.join("pod1").is_dir());
-        let both = || (enabled(mount), enabled(&pods));
-        assert_eq!(both(), (String::new(), "+memory +pids".into()));
-        with_controllers(&pods, "cpu memory pids\n", "pids memory cpu\n");
-        create_unified(mount, "/kubepods/pod1").unwrap();
-        assert_eq!(both(), (String::new(), "pids memory cpu\n".into()));
-        // Somebody has taken them from the parent.
-        with_controllers(&pods, "cpu\n", "cpu\n");
-        create_unified(mount, "/kubepods/pod1").unwrap();
-        assert_eq!(both(), ("+cpu +memory +pids".into(), "cpu\n".into()));
+        // What is not written stays as it was, with the end of its line.
+        assert_eq!(enabled(mount), "pids memory cpu\n");
+        assert_eq!(enabled(&pods), "+memory +pids");
     }
 
     #[test]
