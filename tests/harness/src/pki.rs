@@ -6,19 +6,15 @@ use rcgen::{
     BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
     KeyUsagePurpose,
 };
-use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
-use rustls::crypto::ring::default_provider;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer, ServerName, UnixTime};
-use rustls::{ClientConfig, DigitallySignedStruct, SignatureScheme};
+use rustls::ClientConfig;
 
+use crate::any_server;
 use crate::error::{HarnessError, file};
 
 /// A CA and one client certificate for the node API.
 #[derive(Debug)]
 pub struct Pki {
     dir: PathBuf,
-    certificate: CertificateDer<'static>,
-    key: Vec<u8>,
 }
 
 /// A certificate for a name, signed by itself, and its key, both as PEM.
@@ -79,11 +75,8 @@ impl Pki {
             let path = dir.join(name);
             file("write", &path, fs::write(&path, text))?;
         }
-        let certificate = client.der().clone();
         Ok(Self {
             dir: dir.to_owned(),
-            certificate,
-            key: key.serialize_der(),
         })
     }
 
@@ -101,62 +94,9 @@ impl Pki {
     /// is self-signed and not verified.
     ///
     /// # Errors
-    /// Fails if the certificate cannot be used.
+    /// Fails if the certificate cannot be read or used.
     pub fn tls(&self, anonymous: bool) -> Result<Arc<ClientConfig>, HarnessError> {
-        let made = |what| move |source| HarnessError::Tls { what, source };
-        let builder = ClientConfig::builder_with_provider(Arc::new(default_provider()))
-            .with_safe_default_protocol_versions()
-            .map_err(made("the protocol versions"))?
-            .dangerous()
-            .with_custom_certificate_verifier(Arc::new(AnyServer));
-        let config = if anonymous {
-            builder.with_no_client_auth()
-        } else {
-            let key = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(self.key.clone()));
-            builder
-                .with_client_auth_cert(vec![self.certificate.clone()], key)
-                .map_err(made("the client certificate"))?
-        };
-        Ok(Arc::new(config))
-    }
-}
-
-#[derive(Debug)]
-struct AnyServer;
-
-impl ServerCertVerifier for AnyServer {
-    fn verify_server_cert(
-        &self,
-        _: &CertificateDer<'_>,
-        _: &[CertificateDer<'_>],
-        _: &ServerName<'_>,
-        _: &[u8],
-        _: UnixTime,
-    ) -> Result<ServerCertVerified, rustls::Error> {
-        Ok(ServerCertVerified::assertion())
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        _: &[u8],
-        _: &CertificateDer<'_>,
-        _: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        Ok(HandshakeSignatureValid::assertion())
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        _: &[u8],
-        _: &CertificateDer<'_>,
-        _: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        Ok(HandshakeSignatureValid::assertion())
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        default_provider()
-            .signature_verification_algorithms
-            .supported_schemes()
+        let client = self.client();
+        any_server::tls((!anonymous).then_some(&client))
     }
 }
