@@ -11,20 +11,13 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::command::{CommandError, run};
+use crate::training::run_benchmarks;
 
 mod symbols;
 mod tools;
 
 use symbols::SymbolsError;
 use tools::BoltTools;
-
-/// Benchmarks that make up the profile: a node by itself and in a cluster, with and without events of the
-/// runtime, starts, probes, exits, restarts and deletions.
-const TRAINING: [&[&str]; 3] = [
-    &["--memory", "--burst", "100", "--debian"],
-    &["--calls", "--burst", "30"],
-    &["--starts", "10", "--burst", "30", "--rest", "5"],
-];
 
 /// How the program is laid out: what has run first, in the order of calls, with the more usual branch of
 /// each condition in line; the rest of each function, and functions that have not run, elsewhere.
@@ -60,40 +53,24 @@ pub enum BoltError {
     NoProfile(PathBuf),
 }
 
-/// Builds the multicall program in release, runs the benchmarks, and returns the path of the optimized program.
+/// Runs the benchmarks with a program that was linked with its relocations, and returns the path of the program
+/// with its code in the order that they show.
 ///
 /// # Errors
-/// If a tool is missing, a build or a benchmark fails, or a file cannot be read or written.
-pub fn build() -> Result<PathBuf, BoltError> {
+/// If a tool is missing, a benchmark fails, or a file cannot be read or written.
+pub(crate) fn arrange(program: &Path) -> Result<PathBuf, BoltError> {
     let tools = BoltTools::find()?;
-    let target = crate::target_directory();
-    let directory = target.join("bolt");
+    let directory = crate::target_directory().join("bolt");
     let profiles = directory.join("profiles");
     let _ = fs::remove_dir_all(&directory);
     fs::create_dir_all(&profiles).map_err(write_error(&profiles))?;
-
-    eprintln!("building the program and the benchmark");
-    let mut cargo = Command::new("cargo");
-    cargo
-        .args(["build", "--release", "--bin", "polylet-multicall"])
-        .args(["--bin", "polylet-bench"])
-        .env("POLYLET_EMIT_RELOCS", "1")
-        .current_dir(crate::root());
-    run(cargo)?;
     let linked = directory.join("linked");
-    let release = target.join("release");
-    copy_with_short_names(&release.join("polylet-multicall"), &linked)?;
+    copy_with_short_names(program, &linked)?;
 
     let instrumented = directory.join("instrumented");
     run(tools.instrument(&linked, &instrumented, &profiles.join("process")))?;
     let programs = directory.join("bin");
-    run(install(&instrumented, &programs))?;
-    for arguments in TRAINING {
-        eprintln!("running the benchmark {}", arguments.join(" "));
-        let mut bench = Command::new(release.join("polylet-bench"));
-        bench.args(arguments).arg("--bin-dir").arg(&programs);
-        run(bench)?;
-    }
+    run_benchmarks(&instrumented, &programs)?;
 
     let profile = directory.join("profile");
     let merged = run(tools.merge(&written_profiles(&profiles)?))?.stdout;
@@ -109,13 +86,6 @@ pub fn build() -> Result<PathBuf, BoltError> {
     }
     let _ = fs::remove_file(&instrumented);
     Ok(optimized)
-}
-
-/// The program under the names of all services.
-fn install(program: &Path, directory: &Path) -> Command {
-    let mut command = Command::new(program);
-    command.arg("--install").arg(directory);
-    command
 }
 
 fn copy_with_short_names(from: &Path, to: &Path) -> Result<(), BoltError> {

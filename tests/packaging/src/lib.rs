@@ -8,7 +8,8 @@
 //! - [`accounts`]: users, groups and their members.
 //! - [`extras`]: manual pages, completions and links of the Debian package.
 //! - [`deb`]: the Debian package.
-//! - [`bolt`]: the program of the package, with its code in the order in which a node uses it.
+//! - [`program`]: the program of the package, if so asked by profiles of a node at work ([`training`]): [`pgo`]
+//!   compiles it, [`bolt`] arranges its code.
 //! - [`command`]: other programs, and their failures.
 
 use std::collections::BTreeMap;
@@ -24,7 +25,10 @@ pub mod command;
 pub mod deb;
 pub mod extras;
 pub mod facts;
+pub mod pgo;
 pub mod profile;
+pub mod program;
+pub mod training;
 pub mod units;
 
 /// Descriptors of all services, callees before callers; the supervisor's comes last.

@@ -1,19 +1,24 @@
 //! `cargo package-deb`: builds the Debian package into `target/debian/`.
 
-use std::path::{Path, PathBuf};
-use std::process::{Command, ExitCode};
+use std::path::PathBuf;
+use std::process::ExitCode;
 
 use clap::Parser;
 use polylet_kit::report;
-use polylet_packaging::{bolt, deb};
+use polylet_packaging::deb;
+use polylet_packaging::program::{self, ProfileUse};
 
 /// Builds the Debian package
 #[derive(Parser)]
 #[command(name = "cargo package-deb")]
 struct Args {
     /// Package this multicall program instead of building one in release
-    #[arg(long, conflicts_with = "bolt")]
+    #[arg(long, conflicts_with_all = ["pgo", "bolt"])]
     program: Option<PathBuf>,
+    /// Compile the program by a profile of a node at work: it takes less processor time. Takes the better part of an
+    /// hour, and runs pods on private containerds, as root
+    #[arg(long)]
+    pgo: bool,
     /// Arrange the program's code by profiles of a node at work, with LLVM's BOLT: less of it is in memory. Takes some
     /// twenty minutes, and runs pods on private containerds, as root
     #[arg(long)]
@@ -39,8 +44,13 @@ fn main() -> ExitCode {
 fn build(args: &Args) -> Result<(), String> {
     let program = match &args.program {
         Some(program) => program.clone(),
-        None if args.bolt => bolt::build().map_err(|error| report(&error))?,
-        None => release()?,
+        None => {
+            let profile_use = ProfileUse {
+                pgo: args.pgo,
+                bolt: args.bolt,
+            };
+            program::build(profile_use).map_err(|error| report(&error))?
+        }
     };
     let output = match &args.output {
         Some(path) => std::path::absolute(path).map_err(|error| error.to_string())?,
@@ -48,20 +58,7 @@ fn build(args: &Args) -> Result<(), String> {
     };
     let built = deb::build(&program, &output, args.fast);
     built.map_err(|error| report(&error))?;
+    println!("the program is {}", program.display());
     println!("the package is in {}", output.display());
     Ok(())
-}
-
-/// Builds the program that is shipped.
-fn release() -> Result<PathBuf, String> {
-    let status = Command::new("cargo")
-        .args(["build", "--release", "--bin", "polylet-multicall"])
-        .current_dir(polylet_packaging::root())
-        .status();
-    let target = polylet_packaging::target_directory();
-    match status {
-        Ok(status) if status.success() => Ok(target.join(Path::new("release/polylet-multicall"))),
-        Ok(status) => Err(format!("cargo build: {status}")),
-        Err(error) => Err(format!("cargo build: {error}")),
-    }
 }
