@@ -94,7 +94,9 @@ pub(crate) fn failing() -> [(Value, &'static str); 2] {
     // Objects that are missing are awaited, which is no failure of an operation.
     let source = json!({ "path": "/nonexistent", "type": "Directory" });
     let missing = json!([{ "name": "data", "hostPath": source }]);
-    let volume = pod("without-volume", "exit 1", &json!({}), &missing);
+    // One that no container mounts is not set up.
+    let mounts = json!({ "volumeMounts": [{ "name": "data", "mountPath": "/data" }] });
+    let volume = pod("without-volume", "exit 1", &mounts, &missing);
     [(image, "step failed"), (volume, "volume operation failed")]
 }
 
