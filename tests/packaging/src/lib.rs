@@ -54,7 +54,8 @@ pub fn files() -> BTreeMap<String, String> {
 /// Where cargo puts what it builds.
 pub fn target_directory() -> PathBuf {
     match std::env::var_os("CARGO_TARGET_DIR") {
-        Some(directory) => PathBuf::from(directory),
+        // Cargo is called in the root, and a compiler elsewhere.
+        Some(directory) => root().join(directory),
         None => root().join("target"),
     }
 }
