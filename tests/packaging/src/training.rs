@@ -6,9 +6,10 @@ use std::process::Command;
 use crate::command::{CommandError, run};
 
 /// A node by itself and in a cluster, with and without events of the runtime, starts, probes, exits, restarts
-/// and deletions.
-const BENCHMARKS: [&[&str]; 3] = [
+/// and deletions; pods that come and go, and a minute at rest, for what a node does only now and then.
+const BENCHMARKS: [&[&str]; 4] = [
     &["--memory", "--burst", "100", "--debian"],
+    &["--large", "--burst", "100", "--churn", "100", "--rest", "60"],
     &["--calls", "--burst", "30"],
     &["--starts", "10", "--burst", "30", "--rest", "5"],
 ];
