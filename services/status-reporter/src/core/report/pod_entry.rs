@@ -10,11 +10,11 @@ use super::request::{PatchResult, StatusRequest};
 use crate::core::shared_status::SharedStatus;
 
 /// How long an intermediate step waits to be batched with later ones, longer for each other waiting
-/// pod: when many pods start at once each takes longer, and their intermediate statuses would slow
-/// the others down.
+/// pod: when many pods start at once each takes longer, by about the time of one start for each, and
+/// their intermediate statuses, and the events that wait with them, would slow the others down.
 const BATCH_DELAY: Duration = Duration::from_millis(400);
-const BATCH_DELAY_PER_POD: Duration = Duration::from_millis(50);
-const MAX_BATCH_DELAY: Duration = Duration::from_secs(4);
+const BATCH_DELAY_PER_POD: Duration = Duration::from_millis(200);
+const MAX_BATCH_DELAY: Duration = Duration::from_secs(10);
 /// How long the status of a pod that is about to end waits for the last one. Network plugins that take
 /// longer are not normal.
 const ENDING_DELAY: Duration = Duration::from_secs(10);
