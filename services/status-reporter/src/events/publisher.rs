@@ -190,7 +190,8 @@ impl EventPublisher {
             let now = self.started.elapsed();
             let has_warning = self.queue.iter().any(|queued| queued.notice.warning);
             let busy = *self.busy.borrow_and_update();
-            let due = delay::due(self.queue.front()?.received, has_warning, busy);
+            let received = self.queue.front()?.received;
+            let due = delay::due(received, self.queue.len(), has_warning, busy);
             if due > now {
                 return Some(due);
             }

@@ -1,18 +1,20 @@
-//! When an event is sent. Normal events wait a moment, and longer while status patches are in flight,
-//! so that a pod that starts has the node and the API server for itself: only users read
+//! When an event is sent. Normal events wait a moment, and longer while status patches are pending or in
+//! flight, so that pods that start have the node and the API server for themselves: only users read
 //! events. Warnings are sent at once.
 
 use std::time::Duration;
 
 /// Delay of normal events; most pod starts are over by then.
 const DELAY: Duration = Duration::from_millis(300);
-/// Delay of normal events while status patches are in flight.
-const BUSY_DELAY: Duration = Duration::from_secs(10);
+/// Delay of normal events while status patches are pending or in flight: a hundred starts at once are over by then.
+const BUSY_DELAY: Duration = Duration::from_secs(20);
+/// With so many events in the queue, which drops further ones once it is full, none waits.
+const MAX_WAITING: usize = 500;
 
-/// When the first queued event, received at `received`, is sent. It goes ahead of a warning behind it,
+/// When the first of `queued` events, received at `received`, is sent. It goes ahead of a warning behind it,
 /// as events are sent in order.
-pub(crate) fn due(received: Duration, has_warning: bool, busy: bool) -> Duration {
-    match (has_warning, busy) {
+pub(crate) fn due(received: Duration, queued: usize, has_warning: bool, busy: bool) -> Duration {
+    match (has_warning || queued > MAX_WAITING, busy) {
         (true, _) => received,
         (false, false) => received + DELAY,
         (false, true) => received + BUSY_DELAY,
@@ -26,9 +28,19 @@ mod tests {
     #[test]
     fn warnings_are_sent_at_once_and_normal_events_later() {
         let received = Duration::from_secs(10);
-        assert_eq!(due(received, true, true), received);
-        assert_eq!(due(received, true, false), received);
-        assert_eq!(due(received, false, false), received + DELAY);
-        assert_eq!(due(received, false, true), received + BUSY_DELAY);
+        assert_eq!(due(received, 2, true, true), received);
+        assert_eq!(due(received, 2, true, false), received);
+        assert_eq!(due(received, 2, false, false), received + DELAY);
+        assert_eq!(due(received, 2, false, true), received + BUSY_DELAY);
+    }
+
+    #[test]
+    fn a_long_queue_does_not_wait() {
+        let received = Duration::from_secs(10);
+        assert_eq!(
+            due(received, MAX_WAITING, false, true),
+            received + BUSY_DELAY
+        );
+        assert_eq!(due(received, MAX_WAITING + 1, false, true), received);
     }
 }

@@ -14,7 +14,7 @@ use crate::core::shared_status::SharedStatus;
 /// their intermediate statuses, and the events that wait with them, would slow the others down.
 const BATCH_DELAY: Duration = Duration::from_millis(400);
 const BATCH_DELAY_PER_POD: Duration = Duration::from_millis(200);
-const MAX_BATCH_DELAY: Duration = Duration::from_secs(10);
+const MAX_BATCH_DELAY: Duration = Duration::from_secs(20);
 /// How long the status of a pod that is about to end waits for the last one. Network plugins that take
 /// longer are not normal.
 const ENDING_DELAY: Duration = Duration::from_secs(10);
