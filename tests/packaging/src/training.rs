@@ -9,7 +9,9 @@ use crate::command::{CommandError, run};
 /// and deletions; pods that come and go, and a minute at rest, for what a node does only now and then.
 const BENCHMARKS: [&[&str]; 4] = [
     &["--memory", "--burst", "100", "--debian"],
-    &["--large", "--burst", "100", "--churn", "100", "--rest", "60"],
+    &[
+        "--large", "--burst", "100", "--churn", "100", "--rest", "60",
+    ],
     &["--calls", "--burst", "30"],
     &["--starts", "10", "--burst", "30", "--rest", "5"],
 ];
