@@ -20,8 +20,6 @@ use crate::core::events::{Correlator, EventNotice, InvolvedObject, PendingEvent,
 use crate::report::request::{self, ApiWriteError};
 use crate::state_file::StateWriter;
 
-/// Length of the queue, as upstream; further notices are dropped.
-const MAX_QUEUED: usize = 1000;
 /// Attempts to write an event and the time between them, as upstream.
 const MAX_ATTEMPTS: u32 = 12;
 const RETRY_INTERVAL: Duration = Duration::from_secs(10);
@@ -135,7 +133,7 @@ impl EventPublisher {
             }
             let last = (incarnation.to_owned(), number);
             self.received.insert(service.to_owned(), last);
-            if self.queue.len() >= MAX_QUEUED {
+            if self.queue.len() >= delay::MAX_QUEUED {
                 self.dropped += 1;
                 if self.dropped.is_power_of_two() {
                     tracing::warn!(count = self.dropped, "event queue is full; events dropped");

@@ -8,8 +8,10 @@ use std::time::Duration;
 const DELAY: Duration = Duration::from_millis(300);
 /// Delay of normal events while status patches are pending or in flight: a hundred starts at once are over by then.
 const BUSY_DELAY: Duration = Duration::from_secs(20);
-/// With so many events in the queue, which drops further ones once it is full, none waits.
-const MAX_WAITING: usize = 500;
+/// Length of the queue, as upstream; further notices are dropped.
+pub(crate) const MAX_QUEUED: usize = 1000;
+/// With more events than this in the queue, none waits, so that none is dropped for it.
+const MAX_WAITING: usize = MAX_QUEUED / 2;
 
 /// When the first of `queued` events, received at `received`, is sent. It goes ahead of a warning behind it,
 /// as events are sent in order.
