@@ -271,19 +271,19 @@ pub mod imagegc {
 /// Notices, which every service serves.
 pub mod notice {
     use polylet_wire::notice::v1::notice_service_client::NoticeServiceClient;
-    use polylet_wire::notice::v1::{WatchNoticesRequest, WatchNoticesResponse};
+    use polylet_wire::notice::v1::{Notice, WatchNoticesRequest};
 
     use super::*;
 
-    /// The notices of one service.
+    /// The notices of one service; some may come twice.
     pub fn notices(
         ctx: &Ctx,
         service: &'static str,
-    ) -> impl Stream<Item = Updates<WatchNoticesResponse>> + Unpin + Send + use<> {
+    ) -> impl Stream<Item = Notice> + Unpin + Send + use<> {
         let peer = ctx.peer(service);
         let client =
             NoticeServiceClient::new(peer.channel()).max_decoding_message_size(MAX_MESSAGE_SIZE);
-        polylet_watch::follow(peer, move |resume_after| {
+        polylet_watch::follow_log(peer, move |resume_after| {
             let mut client = client.clone();
             async move {
                 let request = WatchNoticesRequest { resume_after };

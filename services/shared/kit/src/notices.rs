@@ -6,9 +6,9 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use futures::Stream;
+use futures::{Stream, StreamExt};
 use jiff::Timestamp;
-use polylet_watch::Store;
+use polylet_watch::{AppendLog, WatchWire};
 use polylet_wire::common::v1::PodRef;
 use polylet_wire::notice::v1::notice_service_server::NoticeService;
 use polylet_wire::notice::v1::{
@@ -28,8 +28,10 @@ const MAX_NOTICES: usize = 1000;
 /// The recent notices of a service. Clones share them.
 #[derive(Clone)]
 pub struct Notices {
-    incarnation: Arc<str>,
-    store: Store<String, Notice>,
+    /// What ids begin with.
+    source: Arc<str>,
+    /// Without their ids, which are told by their numbers.
+    log: AppendLog<Notice>,
     recent: Arc<Mutex<RecentNotices>>,
 }
 
@@ -42,19 +44,17 @@ enum Subject<'a> {
 
 #[derive(Default)]
 struct RecentNotices {
-    count: u64,
-    oldest_first: VecDeque<(Instant, String)>,
+    /// When each notice of the log was published.
+    oldest_first: VecDeque<Instant>,
     /// Whether a task waits for the oldest to expire.
     has_expiry: bool,
 }
 
 impl Notices {
     pub(crate) fn new(service: &str, incarnation: &str) -> Notices {
-        let store = Store::new(incarnation);
-        store.mark_synced();
         Notices {
-            incarnation: format!("{service}-{incarnation}").into(),
-            store,
+            source: format!("{service}-{incarnation}").into(),
+            log: AppendLog::new(incarnation),
             recent: Arc::default(),
         }
     }
@@ -146,19 +146,15 @@ impl Notices {
         });
     }
 
-    /// Publishes a notice with a new id and the current time.
+    /// Publishes a notice with the next number and the current time.
     fn publish_notice(&self, notice: Notice) {
         let now = Instant::now();
         let mut recent = self.recent.lock().unwrap_or_else(PoisonError::into_inner);
-        recent.count += 1;
-        let id = format!("{}-{}", self.incarnation, recent.count);
-        recent.oldest_first.push_back((now, id.clone()));
-        let notice = Notice {
-            id: id.clone(),
+        recent.oldest_first.push_back(now);
+        self.log.push(&Notice {
             at: Some(to_wire(Timestamp::now())),
             ..notice
-        };
-        self.store.upsert(id, notice);
+        });
         self.remove_expired(&mut recent, now);
         if !recent.has_expiry
             && let Ok(runtime) = tokio::runtime::Handle::try_current()
@@ -169,13 +165,12 @@ impl Notices {
     }
 
     fn remove_expired(&self, recent: &mut RecentNotices, now: Instant) {
-        while let Some((at, id)) = recent.oldest_first.front() {
-            if recent.oldest_first.len() <= MAX_NOTICES && now.duration_since(*at) < RETENTION {
-                break;
-            }
-            self.store.remove(id);
-            recent.oldest_first.pop_front();
-        }
+        let published = &mut recent.oldest_first;
+        let expired = |at: &Instant| now.duration_since(*at) >= RETENTION;
+        let expired = published.iter().take_while(|at| expired(at)).count();
+        let count = expired.max(published.len().saturating_sub(MAX_NOTICES));
+        published.drain(..count);
+        self.log.remove_oldest(count);
     }
 
     /// Removes notices as they expire, until there are none.
@@ -186,7 +181,7 @@ impl Notices {
             let now = Instant::now();
             let mut recent = self.recent.lock().unwrap_or_else(PoisonError::into_inner);
             self.remove_expired(&mut recent, now);
-            let Some((oldest, _)) = recent.oldest_first.front() else {
+            let Some(oldest) = recent.oldest_first.front() else {
                 recent.oldest_first = VecDeque::new();
                 recent.has_expiry = false;
                 return;
@@ -217,27 +212,53 @@ impl NoticeService for Notices {
         request: Request<WatchNoticesRequest>,
     ) -> Result<Response<Self::WatchNoticesStream>, Status> {
         let after = request.into_inner().resume_after;
-        Ok(Response::new(polylet_watch::serve(
-            self.store.clone(),
-            after,
-        )))
+        let source = self.source.clone();
+        let changes = self.log.serve(after).map(move |change| {
+            let id = |number: u64| format!("{source}-{number}");
+            let change = change.map(|(number, notice)| Notice {
+                id: id(number),
+                ..notice
+            });
+            Ok(WatchNoticesResponse::from_change(change.map_key(id)))
+        });
+        Ok(Response::new(Box::pin(changes)))
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
+    use polylet_wire::notice::v1::watch_notices_response::Change;
+
     use super::*;
 
-    #[test]
-    fn the_oldest_are_dropped_and_ids_are_unique() {
+    fn numbers(notices: &Notices) -> Vec<u64> {
+        let all = notices.log.snapshot().into_iter();
+        all.map(|(number, _)| number).collect()
+    }
+
+    #[tokio::test]
+    async fn the_oldest_are_dropped_and_ids_are_unique() {
         let notices = Notices::new("pleg", "1");
         for n in 0..MAX_NOTICES + 10 {
             notices.normal(&PodRef::default(), "", "Pulled", format!("{n}"));
         }
-        let snapshot = notices.store.snapshot();
-        assert_eq!(snapshot.len(), MAX_NOTICES);
-        assert!(snapshot.contains_key(&format!("pleg-1-{}", MAX_NOTICES + 10)));
-        assert!(!snapshot.contains_key("pleg-1-10"));
+        let last = MAX_NOTICES as u64 + 10;
+        assert_eq!(numbers(&notices), (11..=last).collect::<Vec<_>>());
+        let request = Request::new(WatchNoticesRequest::default());
+        let mut watched = notices.watch_notices(request).await.unwrap().into_inner();
+        let mut ids = BTreeSet::new();
+        loop {
+            match watched.next().await.unwrap().unwrap().change.unwrap() {
+                Change::Upsert(notice) => assert!(ids.insert(notice.id)),
+                Change::Reset(_) => assert!(ids.is_empty()),
+                Change::Remove(key) => panic!("{key:?}"),
+                Change::Synced(_) => break,
+            }
+        }
+        assert_eq!(ids.len(), MAX_NOTICES);
+        assert!(ids.contains("pleg-1-11") && ids.contains(&format!("pleg-1-{last}")));
     }
 
     /// Also without a later notice.
@@ -249,11 +270,11 @@ mod tests {
         tokio::time::sleep(RETENTION / 2).await;
         publish();
         tokio::time::sleep(RETENTION / 2 + Duration::from_secs(1)).await;
-        assert_eq!(notices.store.snapshot().len(), 1);
+        assert_eq!(numbers(&notices).len(), 1);
         tokio::time::sleep(RETENTION / 2 + EXPIRY_BATCH).await;
-        assert_eq!(notices.store.snapshot().len(), 0);
+        assert_eq!(numbers(&notices).len(), 0);
         publish();
         tokio::time::sleep(RETENTION + Duration::from_secs(1)).await;
-        assert_eq!(notices.store.snapshot().len(), 0);
+        assert_eq!(numbers(&notices).len(), 0);
     }
 }

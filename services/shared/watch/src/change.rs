@@ -21,11 +21,21 @@ pub enum Change<K, V> {
 
 impl<K, V> Change<K, V> {
     /// The change with the value of its item.
-    pub(crate) fn map<T>(self, value: impl FnOnce(V) -> T) -> Change<K, T> {
+    pub fn map<T>(self, value: impl FnOnce(V) -> T) -> Change<K, T> {
         match self {
             Change::Reset => Change::Reset,
             Change::Upsert(item) => Change::Upsert(value(item)),
             Change::Remove(key) => Change::Remove(key),
+            Change::Synced(position) => Change::Synced(position),
+        }
+    }
+
+    /// The change with another key.
+    pub fn map_key<T>(self, key: impl FnOnce(K) -> T) -> Change<T, V> {
+        match self {
+            Change::Reset => Change::Reset,
+            Change::Upsert(item) => Change::Upsert(item),
+            Change::Remove(removed) => Change::Remove(key(removed)),
             Change::Synced(position) => Change::Synced(position),
         }
     }

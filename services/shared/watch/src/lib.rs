@@ -6,6 +6,7 @@
 //!   values it stores digests only.
 //! - [`follow`]: a stream that reconnects without end and yields only real differences.
 //! - [`follow_value`]: the same for streams of a single value.
+//! - [`AppendLog`] and [`follow_log`]: messages that are added once and never change, such as notices.
 //!
 //! The rules (`model.rs` tries to break them):
 //!
@@ -28,9 +29,11 @@
     )
 )]
 
+mod append_log;
 mod change;
 mod cursor;
 mod follow;
+mod follow_log;
 mod log;
 #[cfg(test)]
 mod model;
@@ -44,8 +47,10 @@ mod store_item;
 mod value;
 mod wire;
 
+pub use append_log::AppendLog;
 pub use change::{Change, Digest};
 pub use follow::{StreamObserver, follow, follow_named};
+pub use follow_log::follow_log;
 pub use polylet_wire::common::v1::Position;
 pub use pulse::{PULSE, until_pulse};
 pub use replica::{Replica, Update};

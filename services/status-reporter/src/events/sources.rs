@@ -3,7 +3,6 @@
 use futures::stream::{LocalBoxStream, SelectAll};
 use futures::{FutureExt, StreamExt};
 use polylet_kit::{Ctx, follow};
-use polylet_watch::Update;
 use polylet_wire::notice::v1::notice_service_server::NoticeService;
 use polylet_wire::notice::v1::watch_notices_response::Change;
 use polylet_wire::notice::v1::{Notice, WatchNoticesRequest};
@@ -25,14 +24,7 @@ const SERVICES: [&str; 8] = [
 pub(super) fn all(ctx: &Ctx) -> SelectAll<LocalBoxStream<'static, Notice>> {
     let mut all = SelectAll::new();
     for service in SERVICES {
-        let updates = follow::notice::notices(ctx, service);
-        let updates = updates.filter_map(|update| async move {
-            match update {
-                Update::Upsert(_, notice) => Some(notice),
-                Update::Remove(_) | Update::Synced | Update::Stale(_) => None,
-            }
-        });
-        all.push(updates.boxed_local());
+        all.push(follow::notice::notices(ctx, service).boxed_local());
     }
     let notices = ctx.notices().clone();
     let own = async move {
