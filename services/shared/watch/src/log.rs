@@ -1,7 +1,7 @@
 //! The state of a server, the order of the latest changes, and the latest removals. Pure: the store
 //! around it adds the lock and the notifications.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use crate::Position;
@@ -17,8 +17,8 @@ pub(crate) struct ChangeLog<K, V> {
     live: BTreeMap<K, (u64, Arc<V>)>,
     /// Each key by the revision of its last change.
     order: BTreeMap<u64, K>,
-    removed: BTreeMap<K, u64>,
-    removals: BTreeMap<u64, K>,
+    /// The latest removals, the oldest first, of keys that are not back. Few: a key is searched among them.
+    removals: VecDeque<(u64, K)>,
     max_removals: usize,
     /// Removals up to this revision may have been dropped.
     oldest_resumable: u64,
@@ -50,8 +50,7 @@ impl<K: Ord + Clone, V: Clone + PartialEq> ChangeLog<K, V> {
             revision: 0,
             live: BTreeMap::new(),
             order: BTreeMap::new(),
-            removed: BTreeMap::new(),
-            removals: BTreeMap::new(),
+            removals: VecDeque::new(),
             max_removals,
             oldest_resumable: 0,
             synced: false,
@@ -66,9 +65,8 @@ impl<K: Ord + Clone, V: Clone + PartialEq> ChangeLog<K, V> {
                 return false;
             }
             self.order.remove(revision);
-        }
-        if let Some(revision) = self.removed.remove(&key) {
-            self.removals.remove(&revision);
+        } else {
+            self.removals.retain(|(_, removed)| *removed != key);
         }
         self.revision += 1;
         self.order.insert(self.revision, key.clone());
@@ -82,13 +80,11 @@ impl<K: Ord + Clone, V: Clone + PartialEq> ChangeLog<K, V> {
         };
         self.order.remove(&revision);
         self.revision += 1;
-        self.removals.insert(self.revision, key.clone());
-        self.removed.insert(key.clone(), self.revision);
+        self.removals.push_back((self.revision, key.clone()));
         while self.removals.len() > self.max_removals {
-            let Some((revision, key)) = self.removals.pop_first() else {
+            let Some((revision, _)) = self.removals.pop_front() else {
                 break;
             };
-            self.removed.remove(&key);
             self.oldest_resumable = revision;
         }
         true
@@ -172,16 +168,16 @@ impl<K: Ord + Clone, V: Clone + PartialEq> ChangeLog<K, V> {
             let all = live.map(|(revision, value)| (*revision, Arc::clone(value)));
             return Batch::Snapshot(all.into_iter().collect(), self.position());
         };
-        let removed = self.removed.get(key);
-        let step = match (live, removed) {
-            (Some((revision, value)), _) if *revision > after => {
-                (*revision, KeyChange::Upsert(Arc::clone(value)))
-            }
-            (None, Some(revision)) if *revision > after => {
-                (*revision, KeyChange::Remove(key.clone()))
-            }
-            _ => return Batch::Nothing,
+        let step = match live {
+            Some((revision, value)) => (*revision, KeyChange::Upsert(Arc::clone(value))),
+            None => match self.removals.iter().find(|(_, removed)| removed == key) {
+                Some((revision, removed)) => (*revision, KeyChange::Remove(removed.clone())),
+                None => return Batch::Nothing,
+            },
         };
+        if step.0 <= after {
+            return Batch::Nothing;
+        }
         Batch::Changes(vec![step], self.position())
     }
 
@@ -203,7 +199,10 @@ impl<K: Ord + Clone, V: Clone + PartialEq> ChangeLog<K, V> {
                 steps.push((*revision, KeyChange::Upsert(Arc::clone(value))));
             }
         }
-        for (revision, key) in self.removals.range(after + 1..) {
+        let seen = self
+            .removals
+            .partition_point(|(revision, _)| *revision <= after);
+        for (revision, key) in self.removals.range(seen..) {
             steps.push((*revision, KeyChange::Remove(key.clone())));
         }
         steps.sort_by_key(|(revision, _)| *revision);

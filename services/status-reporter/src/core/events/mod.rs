@@ -2,20 +2,22 @@
 //! are dropped. Rules and figures are those of client-go's `EventCorrelator`.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::num::NonZeroUsize;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use lru::LruCache;
 use polylet_model::hash::{Fnv1a128, fnv1a_128};
 use polylet_schedule::TokenBucket;
 use serde_json::{Map, Value, json};
+use smallvec::SmallVec;
 
 pub(crate) mod delay;
+mod recent;
 pub(crate) mod removed;
 
+use recent::RecentlyUsed;
+
 /// Size of each cache: client-go's `maxLruCacheEntries`.
-const CACHE_SIZE: NonZeroUsize = NonZeroUsize::new(4096).unwrap();
+const CACHE_SIZE: usize = 4096;
 /// From this number of different messages within [`AGGREGATE_INTERVAL`] on, events that are otherwise
 /// alike are combined into one.
 const MAX_EVENTS: usize = 10;
@@ -84,7 +86,7 @@ pub(crate) type ObjectKey = u64;
 struct AggregateRecord {
     object: ObjectKey,
     /// Hashes of different messages, fewer than [`MAX_EVENTS`].
-    messages: Vec<u128>,
+    messages: SmallVec<[u64; 2]>,
     last: Duration,
 }
 
@@ -106,20 +108,20 @@ struct ObjectLimit {
 pub(crate) struct Correlator {
     node: String,
     /// By object, type and reason, which events to be combined have in common.
-    aggregates: LruCache<EventKey, AggregateRecord>,
+    aggregates: RecentlyUsed<EventKey, AggregateRecord>,
     /// By these, the field path and the message.
-    emitted: LruCache<EventKey, EmittedEvent>,
+    emitted: RecentlyUsed<EventKey, EmittedEvent>,
     /// By object and type.
-    spam_filter: LruCache<EventKey, ObjectLimit>,
+    spam_filter: RecentlyUsed<EventKey, ObjectLimit>,
 }
 
 impl Correlator {
     pub(crate) fn new(node: &str) -> Self {
         Self {
             node: node.to_owned(),
-            aggregates: LruCache::sparse(CACHE_SIZE),
-            emitted: LruCache::sparse(CACHE_SIZE),
-            spam_filter: LruCache::sparse(CACHE_SIZE),
+            aggregates: RecentlyUsed::new(CACHE_SIZE),
+            emitted: RecentlyUsed::new(CACHE_SIZE),
+            spam_filter: RecentlyUsed::new(CACHE_SIZE),
         }
     }
 
@@ -166,11 +168,11 @@ impl Correlator {
     /// would be most of what is known. Upstream keeps them until others take their places, where they change nothing.
     pub(crate) fn forget(&mut self, objects: &BTreeSet<ObjectKey>) {
         self.aggregates
-            .retain(|_, record| !objects.contains(&record.object));
+            .retain(|record| !objects.contains(&record.object));
         self.emitted
-            .retain(|_, event| !objects.contains(&event.object));
+            .retain(|event| !objects.contains(&event.object));
         self.spam_filter
-            .retain(|_, limit| !objects.contains(&limit.object));
+            .retain(|limit| !objects.contains(&limit.object));
     }
 
     /// Whether a notice is combined with similar ones.
@@ -179,10 +181,10 @@ impl Correlator {
         let recent = known.filter(|known| now.saturating_sub(known.last) <= AGGREGATE_INTERVAL);
         let mut record = recent.unwrap_or(AggregateRecord {
             object: object_key(&notice.object.uid),
-            messages: Vec::new(),
+            messages: SmallVec::new(),
             last: now,
         });
-        let message = hash(&notice.message);
+        let message = hash(&notice.message) as u64;
         if !record.messages.contains(&message) {
             record.messages.push(message);
         }
