@@ -4,6 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+pub use polylet_watch::ByteBlocks;
 use tokio::sync::Notify;
 
 /// A burst of work is over after this long without work.

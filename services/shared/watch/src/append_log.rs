@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::marker::PhantomData;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use futures::StreamExt;
 use futures::stream::{self, BoxStream};
 use prost::Message;
@@ -12,11 +12,7 @@ use tokio::sync::watch;
 use tokio::time::{Instant, timeout_at};
 
 use crate::pulse::until_heartbeat;
-use crate::{Change, Position};
-
-/// So many bytes of encoded messages share an allocation: each by itself would keep the rest of its page
-/// after a burst.
-const BLOCK: usize = 16 << 10;
+use crate::{ByteBlocks, Change, Position};
 
 /// The latest messages of a service, numbered from one in the order in which they were added. Clones share
 /// them.
@@ -112,8 +108,7 @@ struct Entries {
     /// The number of the oldest, or of the next one if there are none.
     first: u64,
     encoded: VecDeque<Bytes>,
-    /// Room for the next ones.
-    block: BytesMut,
+    blocks: ByteBlocks,
 }
 
 impl Entries {
@@ -122,18 +117,16 @@ impl Entries {
             incarnation: incarnation.to_owned(),
             first: 1,
             encoded: VecDeque::new(),
-            block: BytesMut::new(),
+            blocks: ByteBlocks::default(),
         }
     }
 
     fn push(&mut self, message: &impl Message) {
-        let length = message.encoded_len();
-        if self.block.capacity() < length {
-            self.block = BytesMut::with_capacity(length.max(BLOCK));
-        }
-        // There is room for it.
-        let _ = message.encode(&mut self.block);
-        self.encoded.push_back(self.block.split().freeze());
+        let encoded = self.blocks.store(message.encoded_len(), |block| {
+            // There is room for it.
+            let _ = message.encode(block);
+        });
+        self.encoded.push_back(encoded);
     }
 
     fn remove_oldest(&mut self, count: usize) {
@@ -142,7 +135,7 @@ impl Entries {
         self.first += count as u64;
         if self.encoded.is_empty() {
             self.encoded = VecDeque::new();
-            self.block = BytesMut::new();
+            self.blocks.clear();
         }
     }
 

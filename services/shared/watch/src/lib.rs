@@ -30,6 +30,7 @@
 )]
 
 mod append_log;
+mod byte_blocks;
 mod change;
 mod cursor;
 mod follow;
@@ -48,6 +49,7 @@ mod value;
 mod wire;
 
 pub use append_log::AppendLog;
+pub use byte_blocks::ByteBlocks;
 pub use change::{Change, Digest};
 pub use follow::{StreamObserver, follow, follow_named};
 pub use follow_log::follow_log;

@@ -4,15 +4,14 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
-use polylet_kit::cause::{OUTCOME_ATTRIBUTE, ROOT_ATTRIBUTE, root};
+use polylet_kit::cause::{OUTCOME_ATTRIBUTE, root};
 
 use crate::core::encoded_span::EncodedSpan;
 use crate::core::packed_spans::PackedSpans;
+use crate::core::trace_labels::TraceLabels;
 use crate::core::trace_root::{duration, is_step};
-use polylet_trace::{POD_NAME, POD_NAMESPACE, POD_UID, SpanRecord};
+use polylet_trace::SpanRecord;
 
-/// Most pods of a trace by which it is found.
-const MAX_PODS: usize = 8;
 /// Spans come in batches: how long after the last one a trace with an outcome is complete.
 const SETTLED: Duration = Duration::from_secs(2);
 /// The same while the container runtime sends spans: by default those of OpenTelemetry's SDKs come five seconds late.
@@ -38,26 +37,17 @@ pub(super) struct BufferedTrace {
     bytes: usize,
     start: Timestamp,
     end: Timestamp,
-    /// The name of the root.
-    root: Option<Box<str>>,
+    labels: TraceLabels,
     has_steps: bool,
     /// The end of the last span with an outcome.
     outcome_end: Option<Timestamp>,
     failed: bool,
-    pods: Vec<TracedPod>,
     /// When the last span came.
     received: Instant,
     /// Its end was told.
     end_reported: bool,
     /// A span has come since then that is part of what was told.
     is_revised: bool,
-}
-
-#[derive(Debug, PartialEq, Eq)]
-struct TracedPod {
-    uid: Box<str>,
-    namespace: Box<str>,
-    name: Box<str>,
 }
 
 impl BufferedTrace {
@@ -69,11 +59,10 @@ impl BufferedTrace {
             bytes: 0,
             start: record.start,
             end: record.end,
-            root: None,
+            labels: TraceLabels::default(),
             has_steps: false,
             outcome_end: None,
             failed: false,
-            pods: Vec::new(),
             received: now,
             end_reported: false,
             is_revised: false,
@@ -95,18 +84,7 @@ impl BufferedTrace {
         self.is_revised |= self.end_reported && is_part;
         // Probes fail until their container listens.
         self.failed |= record.error.is_some() && !record.name.starts_with("probe.");
-        let root = record.attribute(ROOT_ATTRIBUTE);
-        if self.root.is_none() && !root.is_empty() {
-            self.root = Some(root.into());
-        }
-        let pod = TracedPod {
-            uid: record.attribute(POD_UID).into(),
-            namespace: record.attribute(POD_NAMESPACE).into(),
-            name: record.attribute(POD_NAME).into(),
-        };
-        if !pod.uid.is_empty() && self.pods.len() < MAX_PODS && !self.pods.contains(&pod) {
-            self.pods.push(pod);
-        }
+        self.labels.add(record);
     }
 
     pub(super) fn len(&self) -> usize {
@@ -158,10 +136,10 @@ impl BufferedTrace {
             Some(age) if age < RUNTIME_EXPECTED && !self.end_reported => SETTLED_WITH_RUNTIME,
             _ => SETTLED,
         };
-        let quiet = match self.root.as_deref() {
+        let quiet = match self.labels.root() {
             _ if self.outcome_end.is_some() => settled,
-            Some(root::POD_START) => QUIET_START,
-            Some(root::POD_DELETE | root::POD_EVICT) => QUIET_DELETION,
+            root::POD_START => QUIET_START,
+            root::POD_DELETE | root::POD_EVICT => QUIET_DELETION,
             _ => QUIET,
         };
         Some(self.received + quiet)
@@ -169,15 +147,7 @@ impl BufferedTrace {
 
     /// The uid of the trace's pod with this uid, name or `namespace/name`.
     pub(super) fn pod(&self, query: &str) -> Option<&str> {
-        let is_meant = |pod: &&TracedPod| {
-            let TracedPod {
-                uid,
-                namespace,
-                name,
-            } = *pod;
-            query == &**uid || query == &**name || query.split_once('/') == Some((namespace, name))
-        };
-        self.pods.iter().find(is_meant).map(|pod| &*pod.uid)
+        self.labels.pod(query)
     }
 
     /// All spans, in the order in which they came.
@@ -196,21 +166,21 @@ impl BufferedTrace {
 /// How long traces last, by the names of their roots.
 pub(super) struct TraceDurations {
     /// The 95th percentile of each.
-    slow: BTreeMap<Option<Box<str>>, Duration>,
+    slow: BTreeMap<Box<str>, Duration>,
 }
 
 impl TraceDurations {
     pub(super) fn of<'a>(traces: impl Iterator<Item = &'a BufferedTrace>) -> TraceDurations {
-        let mut durations: BTreeMap<_, Vec<Duration>> = BTreeMap::new();
+        let mut durations: BTreeMap<&str, Vec<Duration>> = BTreeMap::new();
         for trace in traces {
-            let of_root = durations.entry(trace.root.clone()).or_default();
+            let of_root = durations.entry(trace.labels.root()).or_default();
             of_root.push(duration(trace.start, trace.end));
         }
         durations.retain(|_, durations| durations.len() >= MIN_TO_COMPARE);
         let slow = durations.into_iter().filter_map(|(root, mut durations)| {
             durations.sort_unstable();
             let at = durations.len() * 95 / 100;
-            Some((root, *durations.get(at)?))
+            Some((root.into(), *durations.get(at)?))
         });
         TraceDurations {
             slow: slow.collect(),
@@ -219,7 +189,7 @@ impl TraceDurations {
 
     /// Whether a trace is slower than 95 % of its kind.
     pub(super) fn is_slow(&self, trace: &BufferedTrace) -> bool {
-        let slow = self.slow.get(&trace.root);
+        let slow = self.slow.get(trace.labels.root());
         slow.is_some_and(|slow| duration(trace.start, trace.end) > *slow)
     }
 }

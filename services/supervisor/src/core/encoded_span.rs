@@ -14,13 +14,13 @@ const VERSION: &str = "service.version";
 /// A span in compact form.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct EncodedSpan {
-    trace: TraceId,
-    span: SpanId,
-    parent: Option<SpanId>,
-    start: Timestamp,
-    end: Timestamp,
+    pub(super) trace: TraceId,
+    pub(super) span: SpanId,
+    pub(super) parent: Option<SpanId>,
+    pub(super) start: Timestamp,
+    pub(super) end: Timestamp,
     /// [`Texts`] as JSON.
-    texts: Box<str>,
+    pub(super) texts: Box<str>,
 }
 
 /// Service, name, attributes, error and links.

@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
+use bytes::Bytes;
 use jiff::Timestamp;
+use polylet_kit::memory::ByteBlocks;
 use polylet_trace::{StepName, TraceId, TraceSummary};
 
 use crate::core::string_table::StringTable;
@@ -18,11 +20,15 @@ const SHARED: usize = 4;
 
 /// A summary in compact form: ID, start, duration, uid, name, the indices of shared strings, times of steps.
 #[derive(Debug)]
-pub(super) struct EncodedSummary(Box<[u8]>);
+pub(super) struct EncodedSummary(Bytes);
 
 impl EncodedSummary {
     /// Encodes a summary, and uses strings of the table until it is released.
-    pub(super) fn new(summary: &TraceSummary, strings: &mut StringTable) -> EncodedSummary {
+    pub(super) fn new(
+        summary: &TraceSummary,
+        strings: &mut StringTable,
+        blocks: &mut ByteBlocks,
+    ) -> EncodedSummary {
         let steps = bounded_steps(summary);
         let versions: Vec<_> = summary.versions.iter().take(MAX_VERSIONS).collect();
         let mut bytes = summary.id.to_vec();
@@ -52,14 +58,12 @@ impl EncodedSummary {
         for (_, time) in &steps {
             put(&mut bytes, nanos(*time));
         }
-        EncodedSummary(bytes.into())
+        EncodedSummary(blocks.copy(&bytes))
     }
 
     /// Memory used, in bytes, without shared strings.
     pub(super) fn size(&self) -> usize {
-        /// Overhead of the allocator.
-        const ALLOCATION: usize = 16;
-        size_of::<EncodedSummary>() + self.0.len() + ALLOCATION
+        size_of::<EncodedSummary>() + self.0.len()
     }
 
     /// The ID of the trace.

@@ -37,9 +37,10 @@ proptest! {
         summaries in prop::collection::vec(any_summary(), 1..5),
     ) {
         let mut strings = StringTable::default();
+        let mut blocks = ByteBlocks::default();
         let encoded: Vec<_> = summaries
             .iter()
-            .map(|summary| EncodedSummary::new(summary, &mut strings))
+            .map(|summary| EncodedSummary::new(summary, &mut strings, &mut blocks))
             .collect();
         for (encoded, summary) in encoded.iter().zip(&summaries) {
             let decoded = encoded.decode(&strings);
@@ -76,7 +77,7 @@ fn hostile_summaries_are_cut_and_keep_their_sum() {
         steps,
     };
     let mut strings = StringTable::default();
-    let encoded = EncodedSummary::new(&summary, &mut strings);
+    let encoded = EncodedSummary::new(&summary, &mut strings, &mut ByteBlocks::default());
     let decoded = encoded.decode(&strings).unwrap();
     assert_eq!(decoded.steps.values().sum::<Duration>(), summary.duration);
     assert!(decoded.steps.contains_key(&StepName::unattributed()));

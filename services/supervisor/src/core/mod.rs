@@ -19,6 +19,7 @@ pub mod text;
 pub mod trace_buffer;
 #[cfg(test)]
 mod trace_fixture;
+mod trace_labels;
 pub mod trace_list;
 pub mod trace_root;
 pub mod trace_top;

@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use jiff::Timestamp;
+use polylet_kit::memory::ByteBlocks;
 use polylet_trace::{StepName, TraceFilter, TraceId, TraceSummary};
 use serde::{Deserialize, Deserializer, Serialize};
 
@@ -18,6 +19,7 @@ pub struct SummaryBuffer {
     max_bytes: usize,
     summaries: VecDeque<EncodedSummary>,
     strings: StringTable,
+    blocks: ByteBlocks,
     /// Of the summaries, without the strings.
     bytes: usize,
     /// The number of the first summary.
@@ -50,6 +52,7 @@ impl SummaryBuffer {
             max_bytes,
             summaries: VecDeque::new(),
             strings: StringTable::default(),
+            blocks: ByteBlocks::default(),
             bytes: 0,
             first: 0,
         }
@@ -57,7 +60,7 @@ impl SummaryBuffer {
 
     /// Adds a summary, and drops the oldest ones beyond the bounds.
     pub fn push(&mut self, summary: &TraceSummary) {
-        let encoded = EncodedSummary::new(summary, &mut self.strings);
+        let encoded = EncodedSummary::new(summary, &mut self.strings, &mut self.blocks);
         self.bytes += encoded.size();
         self.summaries.push_back(encoded);
         self.shrink();
@@ -69,7 +72,7 @@ impl SummaryBuffer {
         let Some(place) = known.find(|known| known.id() == Some(summary.id)) else {
             return;
         };
-        let encoded = EncodedSummary::new(summary, &mut self.strings);
+        let encoded = EncodedSummary::new(summary, &mut self.strings, &mut self.blocks);
         self.bytes += encoded.size();
         let before = std::mem::replace(place, encoded);
         self.bytes -= before.size();
