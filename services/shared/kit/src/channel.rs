@@ -23,6 +23,7 @@ use crate::descriptor::Dependency;
 use crate::handshake::Handshake;
 use crate::request_end::end_with_message;
 use crate::resend;
+use crate::trace_context;
 
 /// The largest message accepted from a peer, in bytes. A pod, ConfigMap or Secret can have 1.5 MiB in
 /// the cluster's store and several times that as JSON, some messages hold several manifests, and
@@ -131,11 +132,10 @@ impl Service<Request<Body>> for Channel {
     fn call(&mut self, request: Request<Body>) -> ResponseFuture {
         let mut request = request.map(end_with_message);
         let span = tracing::Span::current();
-        if let Some(value) =
-            cause::traceparent(&span).and_then(|text| HeaderValue::from_str(&text).ok())
-        {
+        if let Some(value) = cause::traceparent(&span).and_then(trace_context::to_header) {
             // Without room for it, the call is not part of the trace.
-            let _ = request.headers_mut().try_insert("traceparent", value);
+            let headers = request.headers_mut();
+            let _ = headers.try_insert(trace_context::TRACEPARENT, value);
         }
         if is_watch(&request) {
             self.watched.store(true, Ordering::Relaxed);

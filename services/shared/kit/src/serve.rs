@@ -11,7 +11,8 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use futures::Stream;
-use http::{Request, Response};
+use http::header::DATE;
+use http::{HeaderValue, Request, Response};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::watch;
 use tonic::body::Body;
@@ -25,6 +26,10 @@ use crate::{HealthConditions, cause};
 
 /// Concurrent calls per connection; streams count only until their first message.
 const MAX_CONCURRENT_CALLS: usize = 256;
+
+/// Keeps the HTTP library from adding the time to each response: nobody reads it, and both ends of a connection
+/// would keep those of the last minute in their tables of headers (HPACK).
+const NO_DATE: HeaderValue = HeaderValue::from_static("");
 
 /// The health condition of a process that accepts no connections, for lack of file descriptors.
 const NOT_ACCEPTED: &str = "ConnectionsNotAccepted";
@@ -125,17 +130,15 @@ impl tower_service::Service<Request<Body>> for Routes {
         let unanswered = UnansweredCall::start(&counts);
         let call = async move {
             let _unanswered = unanswered;
-            let response = handler.oneshot(request).await;
+            let mut response = handler.oneshot(request).await?;
+            // Without room for it, the library adds its own.
+            let _ = response.headers_mut().try_insert(DATE, NO_DATE);
             // Errors before a first message are in the headers.
-            if let Ok(response) = &response
-                && response
-                    .headers()
-                    .get("grpc-status")
-                    .is_some_and(|code| code != "0")
-            {
+            let status = response.headers().get("grpc-status");
+            if status.is_some_and(|code| code != "0") {
                 counts.failed.fetch_add(1, Ordering::Relaxed);
             }
-            response
+            Ok(response)
         };
         Box::pin(call.instrument(span))
     }

@@ -6,6 +6,7 @@ use std::sync::OnceLock;
 use http::HeaderValue;
 use opentelemetry::trace::{SpanContext, TraceContextExt, TraceFlags};
 use polylet_wire::common::v1::Cause;
+use tonic::metadata::MetadataValue;
 use tracing::Span;
 use tracing_opentelemetry::OpenTelemetrySpanExt;
 
@@ -70,7 +71,24 @@ fn outgoing(context: &SpanContext, is_sampled: bool) -> Option<HeaderValue> {
     let text = context
         .is_valid()
         .then(|| format!("00-{trace}-{span}-{sampled:02x}"))?;
-    HeaderValue::try_from(text).ok()
+    to_header(text)
+}
+
+/// The header with a context. It is of one call: both ends of a connection would keep the last dozens of them in
+/// their tables of headers (HPACK), each in allocations of its own, if it were not marked as never indexed.
+pub(crate) fn to_header(traceparent: String) -> Option<HeaderValue> {
+    let mut value = HeaderValue::try_from(traceparent).ok()?;
+    value.set_sensitive(true);
+    Some(value)
+}
+
+/// Adds the header to a call.
+pub fn add_to<T>(call: &mut tonic::Request<T>, header: Option<HeaderValue>) {
+    let value = header.and_then(|header| MetadataValue::try_from(header.as_bytes()).ok());
+    if let Some(mut value) = value {
+        value.set_sensitive(true);
+        call.metadata_mut().insert(TRACEPARENT, value);
+    }
 }
 
 /// Relates the first step of a pod's trace to the span that the pod's annotation names: it is linked, or the trace

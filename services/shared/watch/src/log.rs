@@ -6,9 +6,9 @@ use std::sync::Arc;
 
 use crate::Position;
 
-/// Removals that are kept for watchers that resume: those of the time that a process needs to start. A watcher
-/// that has missed more gets everything.
-pub(crate) const REMOVALS: usize = 128;
+/// Removals that are kept for watchers that resume: those of the time that a process needs to start, and no more,
+/// as they stay for good. A watcher that has missed more gets everything.
+pub(crate) const REMOVALS: usize = 32;
 
 /// The state of a store.
 pub(crate) struct ChangeLog<K, V> {

@@ -61,6 +61,11 @@ impl EncodedSummary {
         EncodedSummary(blocks.copy(&bytes))
     }
 
+    /// The same in a block of its present neighbours.
+    pub(super) fn moved_to(&self, blocks: &mut ByteBlocks) -> EncodedSummary {
+        EncodedSummary(blocks.copy(&self.0))
+    }
+
     /// Memory used, in bytes, without shared strings.
     pub(super) fn size(&self) -> usize {
         size_of::<EncodedSummary>() + self.0.len()

@@ -11,6 +11,9 @@ use serde::{Deserialize, Deserializer, Serialize};
 use crate::core::encoded_summary::EncodedSummary;
 use crate::core::string_table::StringTable;
 
+/// Summaries are moved together when one part of so many in their blocks is not used.
+const WASTED_PARTS: usize = 5;
+
 /// The newest summaries, bounded in number and bytes, in the order in which they came. Each has a number, one higher
 /// than that before.
 #[derive(Debug)]
@@ -22,6 +25,8 @@ pub struct SummaryBuffer {
     blocks: ByteBlocks,
     /// Of the summaries, without the strings.
     bytes: usize,
+    /// Of summaries that others have replaced, whose place in their blocks is not used.
+    wasted: usize,
     /// The number of the first summary.
     first: u64,
 }
@@ -54,6 +59,7 @@ impl SummaryBuffer {
             strings: StringTable::default(),
             blocks: ByteBlocks::default(),
             bytes: 0,
+            wasted: 0,
             first: 0,
         }
     }
@@ -76,8 +82,22 @@ impl SummaryBuffer {
         self.bytes += encoded.size();
         let before = std::mem::replace(place, encoded);
         self.bytes -= before.size();
+        self.wasted += before.size();
         before.release(&mut self.strings);
         self.shrink();
+        self.compact();
+    }
+
+    /// Moves all summaries to new blocks when a part of the old ones is not used.
+    fn compact(&mut self) {
+        if self.wasted * WASTED_PARTS < self.bytes {
+            return;
+        }
+        self.wasted = 0;
+        self.blocks.clear();
+        for summary in &mut self.summaries {
+            *summary = summary.moved_to(&mut self.blocks);
+        }
     }
 
     /// Drops the oldest summaries beyond the bounds.

@@ -63,6 +63,22 @@ fn a_summary_takes_the_place_of_the_one_before() {
     assert_eq!(buffer.bytes(), bytes);
 }
 
+/// Each trace may be revised, more than once.
+#[test]
+fn revised_summaries_leave_little_unused() {
+    let mut buffer = SummaryBuffer::new(4_096, 2 << 20);
+    for n in 0..200 {
+        buffer.push(&start(n, 10));
+        for steps in [12, 5, 11] {
+            buffer.replace(&start(n, steps));
+            assert!(buffer.wasted * WASTED_PARTS <= buffer.bytes);
+        }
+    }
+    let (all, _) = buffer.select(0, &TraceFilter::default(), usize::MAX);
+    let expected: Vec<_> = (0..200).map(|n| start(n, 11)).collect();
+    assert_eq!(all, expected);
+}
+
 #[test]
 fn summaries_are_selected_in_portions() {
     let mut buffer = SummaryBuffer::new(100, 1 << 20);

@@ -15,7 +15,6 @@ use polylet_wire::csi::v1::{
     NodeUnpublishVolumeRequest, NodeUnstageVolumeRequest, VolumeCapability,
     node_service_capability,
 };
-use tonic::metadata::MetadataValue;
 use tonic::service::interceptor::InterceptedService;
 use tonic::transport::Channel;
 use tonic::{Request, Response, Status};
@@ -83,10 +82,7 @@ type TraceHeader = fn(Request<()>) -> Result<Request<()>, Status>;
 /// Calls that a span is waiting for are part of its trace.
 fn add_trace_context(mut call: Request<()>) -> Result<Request<()>, Status> {
     let header = trace_context::header(&tracing::Span::current());
-    if let Some(value) = header.and_then(|header| MetadataValue::try_from(header.as_bytes()).ok()) {
-        call.metadata_mut()
-            .insert(trace_context::TRACEPARENT, value);
-    }
+    trace_context::add_to(&mut call, header);
     Ok(call)
 }
 

@@ -10,7 +10,6 @@ use polylet_kit::{EndWithMessage, trace_context};
 use polylet_wire::runtime::v1::image_service_client::ImageServiceClient;
 use polylet_wire::runtime::v1::runtime_service_client::RuntimeServiceClient;
 use tokio::net::UnixStream;
-use tonic::metadata::MetadataValue;
 use tonic::transport::{Channel, Endpoint, Uri};
 use tonic::{Request, Response, Status};
 use tracing::{Instrument, Span};
@@ -180,13 +179,7 @@ impl CriCall<'_> {
         } else {
             &self.span
         };
-        let context = trace_context::runtime_header(span);
-        let context = context.and_then(|header| MetadataValue::try_from(header.as_bytes()).ok());
-        if let Some(context) = context {
-            request
-                .metadata_mut()
-                .insert(trace_context::TRACEPARENT, context);
-        }
+        trace_context::add_to(&mut request, trace_context::runtime_header(span));
         let started = Instant::now();
         let call = send(request).instrument(self.span.clone());
         #[cfg(feature = "crash-points")]
