@@ -21,6 +21,8 @@ const MMAP_THRESHOLD: i32 = 256 * 1024;
 /// blocks for each thread. Each block in it keeps the rest of its page, a tenth of a heap after a burst.
 pub const TUNABLES: &str = "glibc.malloc.tcache_count=0";
 
+mod stack;
+
 static QUIET: Notify = Notify::const_new();
 
 /// Makes all threads share one heap: otherwise each has its own, and stays in memory after its
@@ -41,8 +43,14 @@ pub fn single_arena() {
     }
 }
 
-/// Returns free memory inside the heap to the system. Takes about a millisecond: call it when idle.
+/// Returns free memory inside the heap, and below the end of this thread's stack, to the system. Takes about a
+/// millisecond: call it when idle, from the main thread.
 pub fn trim() {
+    trim_heap();
+    stack::trim();
+}
+
+fn trim_heap() {
     #[cfg(target_env = "gnu")]
     {
         #[allow(

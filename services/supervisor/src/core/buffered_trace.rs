@@ -18,6 +18,8 @@ const SETTLED: Duration = Duration::from_secs(2);
 const SETTLED_WITH_RUNTIME: Duration = Duration::from_secs(7);
 /// How long after its last span the runtime is expected to send those of another trace.
 const RUNTIME_EXPECTED: Duration = Duration::from_secs(10 * 60);
+/// How long nothing is heard of a trace that has ended until it is compressed: its last spans come after the outcome.
+const UNPACKED: Duration = Duration::from_secs(5);
 /// How long nothing is heard of a trace without an outcome until it has ended.
 const QUIET: Duration = Duration::from_secs(10);
 /// The same for a deletion, in which a container may take its time to stop.
@@ -30,7 +32,7 @@ const MIN_TO_COMPARE: usize = 20;
 /// The spans of a trace, and what is known of it without decoding them.
 #[derive(Debug)]
 pub(super) struct BufferedTrace {
-    /// Those with which its end was told.
+    /// Those that came before it was compressed.
     packed: Option<PackedSpans>,
     /// Those that have come since.
     spans: Vec<EncodedSpan>,
@@ -116,10 +118,21 @@ impl BufferedTrace {
         self.end_reported
     }
 
-    /// Remembers that the end was told, after which few spans come and few are read: they are compressed.
+    /// Remembers that the end was told.
     pub(super) fn mark_end_reported(&mut self) {
         self.end_reported = true;
         self.is_revised = false;
+    }
+
+    /// When the spans are to be compressed, as few come and few are read from then on; `None` if there is nothing to
+    /// compress, or its end is to be told before.
+    pub(super) fn packing_due(&self) -> Option<Instant> {
+        let is_due = self.end_reported && !self.is_revised && !self.spans.is_empty();
+        is_due.then_some(self.received + UNPACKED)
+    }
+
+    /// Compresses all spans.
+    pub(super) fn pack(&mut self) {
         let packed = PackedSpans::new(&self.spans());
         self.bytes = packed.size();
         self.packed = Some(packed);

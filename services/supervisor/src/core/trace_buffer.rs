@@ -151,8 +151,9 @@ impl TraceBuffer {
         }
         for id in saved.ended {
             if let Some(trace) = self.traces.get_mut(&id) {
-                self.bytes -= trace.bytes();
                 trace.mark_end_reported();
+                self.bytes -= trace.bytes();
+                trace.pack();
                 self.bytes += trace.bytes();
             }
         }
@@ -194,9 +195,7 @@ impl TraceBuffer {
         let (_, id, trace) = ended.min_by_key(|(end, id, _)| (*end, *id))?;
         let is_revision = trace.is_end_reported();
         let spans = trace.decode();
-        self.bytes -= trace.bytes();
         trace.mark_end_reported();
-        self.bytes += trace.bytes();
         let derived_root = root_of(id, &spans);
         let of_pod = derived_root
             .as_ref()
@@ -219,6 +218,24 @@ impl TraceBuffer {
             .values()
             .filter_map(|trace| trace.expected_end(self.from_runtime))
             .min()
+    }
+
+    /// Compresses the traces that have ended and of which nothing was heard for a while. Returns when there will be
+    /// another one.
+    pub fn pack(&mut self, now: Instant) -> Option<Instant> {
+        let mut next: Option<Instant> = None;
+        for trace in self.traces.values_mut() {
+            match trace.packing_due() {
+                Some(due) if due <= now => {
+                    self.bytes -= trace.bytes();
+                    trace.pack();
+                    self.bytes += trace.bytes();
+                }
+                Some(due) => next = Some(next.map_or(due, |next| next.min(due))),
+                None => {}
+            }
+        }
+        next
     }
 
     /// Finds a trace by its ID in hexadecimal, or by a pod's uid, name, or `namespace/name`: the first

@@ -255,17 +255,31 @@ fn spans_of_a_trace_that_has_ended_take_less_memory_and_late_ones_join_them() {
     let before = buffer.bytes;
     let later = now + Duration::from_secs(60);
     let ended = buffer.take_ended(later).unwrap();
+    assert_eq!(buffer.pack(later), None);
     assert!(buffer.bytes * 2 < before, "{} of {before}", buffer.bytes);
     // With the root.
     assert_eq!(buffer.trace([1; 16]), ended.trace.spans);
-    let late = step(1, 5, 40, "key", "late");
+    let late = step(1, 35, 40, "key", "late");
+    let packed = buffer.bytes;
     buffer.push(&late, later);
     assert_eq!(buffer.len(), spans.len() + 1);
     assert!(buffer.trace([1; 16]).contains(&late));
+    // It waits for others.
+    let unpacked = buffer.bytes - packed;
+    let due = buffer.pack(later).unwrap();
+    assert!(due > later && buffer.bytes == packed + unpacked);
+    assert_eq!(buffer.pack(due), None);
+    assert!(buffer.bytes < packed + unpacked);
+    assert!(buffer.trace([1; 16]).contains(&late));
+    // One that changes what was told is told first.
+    buffer.push(&step(1, 5, 40, "key", "late"), due);
+    assert_eq!(buffer.pack(due + Duration::from_secs(60)), None);
+    let revised = buffer.take_ended(due + Duration::from_secs(60));
+    assert!(revised.is_some_and(|trace| trace.is_revision));
     // All of them are dropped together, and nothing of them counts any longer.
     buffer.max_spans = 1;
     buffer.push(&span(2, ("u2", "ns", "db"), 50, 60), later);
-    assert_eq!(buffer.dropped(), spans.len() as u64 + 1);
+    assert_eq!(buffer.dropped(), spans.len() as u64 + 2);
     let kept: usize = buffer.traces.values().map(BufferedTrace::bytes).sum();
     assert_eq!((buffer.len(), buffer.bytes), (1, kept));
 }

@@ -1,6 +1,7 @@
 //! Traces that have ended: their summaries, and their roots for the collector.
 
 use std::sync::Weak;
+use std::time::Instant;
 
 use opentelemetry_proto::tonic::resource::v1::Resource;
 use opentelemetry_proto::tonic::trace::v1::{ResourceSpans, ScopeSpans, Span};
@@ -11,13 +12,13 @@ use super::{FollowState, TraceStoreInner};
 use crate::core::export_sampling::TraceEnd;
 use crate::core::trace_root::duration;
 
-/// Summarizes each trace that ends and exports its root, until the store is gone.
+/// Summarizes each trace that ends, exports its root, and compresses it later, until the store is gone.
 pub(super) async fn collect(store: Weak<TraceStoreInner>, node: String) {
     let resource = resource(&node);
     loop {
         let Some(inner) = store.upgrade() else { return };
         while inner.end_one(&resource) {}
-        let next = inner.buffer().next_end();
+        let next = inner.next_time();
         let received = inner.received.clone();
         drop(inner);
         match next {
@@ -32,6 +33,13 @@ pub(super) async fn collect(store: Weak<TraceStoreInner>, node: String) {
 }
 
 impl TraceStoreInner {
+    /// Compresses what is due, and returns when the next trace ends or is to be compressed.
+    fn next_time(&self) -> Option<Instant> {
+        let mut buffer = self.buffer();
+        let next_packed = buffer.pack(super::now());
+        buffer.next_end().into_iter().chain(next_packed).min()
+    }
+
     /// Takes the next trace that has ended; `false` if there is none.
     fn end_one(&self, resource: &Resource) -> bool {
         let ended = self.buffer().take_ended(super::now());
