@@ -19,12 +19,12 @@ use crate::{ByteBlocks, Change, Position};
 ///
 /// Unlike a [`crate::Store`] it has no keys: each message is sent to a watcher once.
 pub struct AppendLog<M> {
-    shared: Arc<Shared>,
+    shared: Arc<SharedLog>,
     message: PhantomData<fn() -> M>,
 }
 
-struct Shared {
-    entries: Mutex<Entries>,
+struct SharedLog {
+    entries: Mutex<LogEntries>,
     changed: watch::Sender<()>,
 }
 
@@ -41,8 +41,8 @@ impl<M: Message + Default + 'static> AppendLog<M> {
     /// An empty log of this process instance.
     pub fn new(incarnation: &str) -> Self {
         AppendLog {
-            shared: Arc::new(Shared {
-                entries: Mutex::new(Entries::new(incarnation)),
+            shared: Arc::new(SharedLog {
+                entries: Mutex::new(LogEntries::new(incarnation)),
                 changed: watch::Sender::new(()),
             }),
             message: PhantomData,
@@ -75,7 +75,7 @@ impl<M: Message + Default + 'static> AppendLog<M> {
         &self,
         resume_after: Option<Position>,
     ) -> BoxStream<'static, Change<u64, (u64, M)>> {
-        let watcher = LogStream {
+        let watcher = LogWatch {
             log: self.clone(),
             changed: self.shared.changed.subscribe(),
             cursor: LogCursor::new(resume_after),
@@ -88,7 +88,7 @@ impl<M: Message + Default + 'static> AppendLog<M> {
         .boxed()
     }
 
-    fn entries(&self) -> MutexGuard<'_, Entries> {
+    fn entries(&self) -> MutexGuard<'_, LogEntries> {
         // Every method leaves the entries consistent before anything of it can panic.
         let entries = self.shared.entries.lock();
         entries.unwrap_or_else(PoisonError::into_inner)
@@ -96,14 +96,14 @@ impl<M: Message + Default + 'static> AppendLog<M> {
 }
 
 /// A number and its message.
-type Entry = (u64, Bytes);
+type LogEntry = (u64, Bytes);
 
-fn decoded<M: Message + Default>((number, bytes): Entry) -> (u64, M) {
+fn decoded<M: Message + Default>((number, bytes): LogEntry) -> (u64, M) {
     // It was encoded here, so this cannot fail.
     (number, M::decode(bytes).unwrap_or_default())
 }
 
-struct Entries {
+struct LogEntries {
     incarnation: String,
     /// The number of the oldest, or of the next one if there are none.
     first: u64,
@@ -111,9 +111,9 @@ struct Entries {
     blocks: ByteBlocks,
 }
 
-impl Entries {
+impl LogEntries {
     fn new(incarnation: &str) -> Self {
-        Entries {
+        LogEntries {
             incarnation: incarnation.to_owned(),
             first: 1,
             encoded: VecDeque::new(),
@@ -145,7 +145,7 @@ impl Entries {
     }
 
     /// Those with higher numbers.
-    fn after(&self, number: u64) -> impl Iterator<Item = Entry> {
+    fn after(&self, number: u64) -> impl Iterator<Item = LogEntry> {
         let skipped = (number + 1).saturating_sub(self.first);
         let skipped = usize::try_from(skipped).unwrap_or(usize::MAX);
         let numbers = self.first..;
@@ -180,7 +180,7 @@ impl LogCursor {
     }
 
     /// Queues all that the watcher has not been sent, `Synced` last.
-    fn refill(&mut self, entries: &Entries, queue: &mut VecDeque<Change<u64, Entry>>) {
+    fn refill(&mut self, entries: &LogEntries, queue: &mut VecDeque<Change<u64, LogEntry>>) {
         let last = entries.last();
         let resumed = self.resume_after.take().filter(|position| {
             position.incarnation == entries.incarnation && position.revision <= last
@@ -204,14 +204,14 @@ impl LogCursor {
     }
 }
 
-struct LogStream<M> {
+struct LogWatch<M> {
     log: AppendLog<M>,
     changed: watch::Receiver<()>,
     cursor: LogCursor,
-    queue: VecDeque<Change<u64, Entry>>,
+    queue: VecDeque<Change<u64, LogEntry>>,
 }
 
-impl<M: Message + Default + 'static> LogStream<M> {
+impl<M: Message + Default + 'static> LogWatch<M> {
     async fn next(&mut self) -> Change<u64, (u64, M)> {
         let idle = Instant::now() + until_heartbeat();
         loop {

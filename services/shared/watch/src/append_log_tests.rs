@@ -14,7 +14,7 @@ struct Watcher {
 
 impl Watcher {
     /// Reads what is there until the stream waits.
-    fn read(&mut self, cursor: &mut LogCursor, entries: &Entries) {
+    fn read(&mut self, cursor: &mut LogCursor, entries: &LogEntries) {
         let mut queue = VecDeque::new();
         cursor.refill(entries, &mut queue);
         for change in queue {
@@ -59,7 +59,7 @@ proptest! {
     /// order, and the watcher that stays connected has exactly those that are there.
     #[test]
     fn a_watcher_receives_each_message_once(steps in steps()) {
-        let (mut entries, mut instance) = (Entries::new("0"), 0);
+        let (mut entries, mut instance) = (LogEntries::new("0"), 0);
         let mut cursor = LogCursor::new(None);
         let mut watcher = Watcher::default();
         // The first number that the watcher knows of this connection.
@@ -93,7 +93,7 @@ proptest! {
                 }
                 Step::Restart => {
                     instance += 1;
-                    entries = Entries::new(&instance.to_string());
+                    entries = LogEntries::new(&instance.to_string());
                     cursor = LogCursor::new(watcher.position.clone());
                     watcher.received.clear();
                     known_from = 1;
@@ -105,7 +105,7 @@ proptest! {
 
 #[test]
 fn a_log_can_be_emptied() {
-    let mut entries = Entries::new("1");
+    let mut entries = LogEntries::new("1");
     for _ in 0..7 {
         entries.push(&"x".to_owned());
     }

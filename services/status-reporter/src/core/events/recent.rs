@@ -7,11 +7,11 @@ use std::hash::Hash;
 /// stay would each keep a page of the heap.
 pub(super) struct RecentlyUsed<K, V> {
     max_entries: usize,
-    entries: HashMap<K, Entry<V>>,
+    entries: HashMap<K, CachedValue<V>>,
     uses: u64,
 }
 
-struct Entry<V> {
+struct CachedValue<V> {
     /// The number of its last use.
     used: u64,
     value: V,
@@ -44,7 +44,7 @@ impl<K: Copy + Eq + Hash, V> RecentlyUsed<K, V> {
     pub(super) fn get_or_insert_mut(&mut self, key: K, value: impl FnOnce() -> V) -> &mut V {
         self.uses += 1;
         self.make_room(&key);
-        let entry = self.entries.entry(key).or_insert_with(|| Entry {
+        let entry = self.entries.entry(key).or_insert_with(|| CachedValue {
             used: 0,
             value: value(),
         });
@@ -57,7 +57,7 @@ impl<K: Copy + Eq + Hash, V> RecentlyUsed<K, V> {
         self.uses += 1;
         self.make_room(&key);
         let used = self.uses;
-        self.entries.insert(key, Entry { used, value });
+        self.entries.insert(key, CachedValue { used, value });
     }
 
     /// Drops the least recently used value if there is no room for this key. That looks at all of them: some
