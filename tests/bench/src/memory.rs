@@ -12,8 +12,9 @@ use crate::BenchArgs;
 use crate::manifests::ManifestKind;
 use crate::pods::PodDriver;
 
-/// Processes return memory that they do not use 3 and 23 seconds after their last work.
-const SETTLE: Duration = Duration::from_secs(30);
+/// Processes return memory that they do not use 3 and 23 seconds after their last work, and the last statuses and
+/// events of a burst wait up to 20 seconds.
+const SETTLE: Duration = Duration::from_secs(50);
 
 /// A process's memory by kind in bytes of PSS (proportional set size: a shared page is divided among
 /// the processes that map it).

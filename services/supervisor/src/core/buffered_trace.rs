@@ -1,6 +1,8 @@
 //! One trace of the buffer.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
@@ -10,7 +12,7 @@ use crate::core::encoded_span::EncodedSpan;
 use crate::core::packed_spans::PackedSpans;
 use crate::core::trace_labels::TraceLabels;
 use crate::core::trace_root::{duration, is_step};
-use polylet_trace::SpanRecord;
+use polylet_trace::{SpanRecord, TraceId};
 
 /// Spans come in batches: how long after the last one a trace with an outcome is complete.
 const SETTLED: Duration = Duration::from_secs(2);
@@ -32,8 +34,9 @@ const MIN_TO_COMPARE: usize = 20;
 /// The spans of a trace, and what is known of it without decoding them.
 #[derive(Debug)]
 pub(super) struct BufferedTrace {
+    id: TraceId,
     /// Those that came before it was compressed.
-    packed: Option<PackedSpans>,
+    packed: Option<PackedPlace>,
     /// Those that have come since.
     spans: Vec<EncodedSpan>,
     bytes: usize,
@@ -52,10 +55,28 @@ pub(super) struct BufferedTrace {
     is_revised: bool,
 }
 
+/// The spans of a trace among those of others that were compressed together.
+#[derive(Debug)]
+pub(super) struct PackedPlace {
+    /// Shared by these traces, as long as they are kept.
+    pub(super) group: Arc<PackedSpans>,
+    pub(super) places: Range<usize>,
+    /// The number of traces that were compressed together.
+    pub(super) traces: usize,
+}
+
+impl PackedPlace {
+    /// The trace's part of the memory, in bytes.
+    fn bytes(&self) -> usize {
+        self.group.size() * self.places.len() / self.group.len().max(1)
+    }
+}
+
 impl BufferedTrace {
     /// The trace that begins with a span, which is still to be added.
     pub(super) fn new(record: &SpanRecord, now: Instant) -> BufferedTrace {
         BufferedTrace {
+            id: record.trace,
             packed: None,
             spans: Vec::new(),
             bytes: 0,
@@ -90,7 +111,8 @@ impl BufferedTrace {
     }
 
     pub(super) fn len(&self) -> usize {
-        self.packed.as_ref().map_or(0, PackedSpans::len) + self.spans.len()
+        let packed = self.packed.as_ref().map_or(0, |packed| packed.places.len());
+        packed + self.spans.len()
     }
 
     /// Memory used, in bytes.
@@ -131,12 +153,22 @@ impl BufferedTrace {
         is_due.then_some(self.received + UNPACKED)
     }
 
-    /// Compresses all spans.
-    pub(super) fn pack(&mut self) {
-        let packed = PackedSpans::new(&self.spans());
-        self.bytes = packed.size();
+    /// Replaces all spans by their compressed form.
+    pub(super) fn set_packed(&mut self, packed: PackedPlace) {
+        self.bytes = packed.bytes();
         self.packed = Some(packed);
         self.spans = Vec::new();
+    }
+
+    /// Whether most of the traces with which it was compressed are gone, whose memory it keeps.
+    pub(super) fn is_left_over(&self) -> bool {
+        let packed = self.packed.as_ref();
+        packed.is_some_and(|packed| Arc::strong_count(&packed.group) * 2 < packed.traces)
+    }
+
+    #[cfg(test)]
+    pub(super) fn group(&self) -> Option<&Arc<PackedSpans>> {
+        self.packed.as_ref().map(|packed| &packed.group)
     }
 
     /// When the trace has ended, if nothing more is heard of it; `None` once that was told and nothing has come since, or
@@ -165,7 +197,8 @@ impl BufferedTrace {
 
     /// All spans, in the order in which they came.
     pub(super) fn spans(&self) -> Vec<EncodedSpan> {
-        let packed = self.packed.as_ref().map(PackedSpans::unpack);
+        let packed = self.packed.as_ref();
+        let packed = packed.map(|packed| packed.group.unpack(self.id, packed.places.clone()));
         let mut spans = packed.unwrap_or_default();
         spans.extend_from_slice(&self.spans);
         spans

@@ -1,11 +1,12 @@
-//! The spans of a trace that has ended, compressed: nobody reads most of them again, and the steps of a pod repeat
-//! its names, so that they take a fraction of the memory.
+//! The spans of traces that have ended, compressed: nobody reads most of them again. The steps of a pod repeat its
+//! names, and the traces of several pods those of steps, so that they take a fraction of the memory.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 use flate2::{Compress, Compression, Decompress, FlushCompress, FlushDecompress, Status};
 use jiff::{SignedDuration, Timestamp};
-use polylet_trace::SpanId;
+use polylet_trace::{SpanId, TraceId};
 use prost::Message;
 
 use crate::core::encoded_span::EncodedSpan;
@@ -23,7 +24,6 @@ pub(super) struct PackedSpans {
 }
 
 impl PackedSpans {
-    /// Packs spans of one trace.
     pub(super) fn new(spans: &[EncodedSpan]) -> PackedSpans {
         let columns = SpanColumns::of(spans).encode_to_vec();
         PackedSpans {
@@ -43,34 +43,34 @@ impl PackedSpans {
         size_of::<PackedSpans>() + self.deflated.len()
     }
 
-    pub(super) fn unpack(&self) -> Vec<EncodedSpan> {
+    /// Those at some places, which are of one trace.
+    pub(super) fn unpack(&self, trace: TraceId, places: Range<usize>) -> Vec<EncodedSpan> {
         let mut columns = Vec::with_capacity(self.length);
         let mut inflate = Decompress::new(false);
         let finish = FlushDecompress::Finish;
         // What was compressed here is complete, and no longer than its length.
         let _ = inflate.decompress_vec(&self.deflated, &mut columns, finish);
         let columns = SpanColumns::decode(&*columns).unwrap_or_default();
-        columns.spans().collect()
+        let spans = columns.spans(trace);
+        spans.skip(places.start).take(places.len()).collect()
     }
 }
 
-/// Spans of one trace, each kind of field by itself: IDs are random and cannot be compressed.
+/// Spans without their traces, each kind of field by itself: IDs are random and cannot be compressed.
 #[derive(Clone, PartialEq, Message)]
 struct SpanColumns {
     #[prost(bytes = "vec", tag = "1")]
-    trace: Vec<u8>,
-    #[prost(bytes = "vec", tag = "2")]
     ids: Vec<u8>,
     /// For each span one more than the place of its parent among first these spans, then `outside`; zero for none.
-    #[prost(uint64, repeated, tag = "3")]
+    #[prost(uint64, repeated, tag = "2")]
     parents: Vec<u64>,
     /// IDs of parents that are not among these spans.
-    #[prost(bytes = "vec", tag = "4")]
+    #[prost(bytes = "vec", tag = "3")]
     outside: Vec<u8>,
     /// For each span the seconds and nanoseconds from the start of the one before, and to its own end.
-    #[prost(sint64, repeated, tag = "5")]
+    #[prost(sint64, repeated, tag = "4")]
     times: Vec<i64>,
-    #[prost(string, repeated, tag = "6")]
+    #[prost(string, repeated, tag = "5")]
     texts: Vec<String>,
 }
 
@@ -84,7 +84,6 @@ impl SpanColumns {
         let mut numbers: BTreeMap<SpanId, u64> = numbers.collect();
         let mut before = Timestamp::UNIX_EPOCH;
         for span in spans {
-            columns.trace = span.trace.to_vec();
             columns.ids.extend(span.span);
             let parent = span.parent.map(|parent| {
                 let next = next_outside(spans.len(), &columns.outside);
@@ -107,7 +106,7 @@ impl SpanColumns {
         columns
     }
 
-    fn spans(&self) -> impl Iterator<Item = EncodedSpan> {
+    fn spans(&self, trace: TraceId) -> impl Iterator<Item = EncodedSpan> {
         let all_ids = [self.ids.as_chunks().0, self.outside.as_chunks().0].concat();
         let mut before = Timestamp::UNIX_EPOCH;
         let places = 0..self.texts.len();
@@ -121,7 +120,7 @@ impl SpanColumns {
             let start = before.checked_add(to_start).ok()?;
             before = start;
             Some(EncodedSpan {
-                trace: *self.trace.first_chunk()?,
+                trace,
                 span: *all_ids.get(at)?,
                 parent: parent.copied(),
                 start,
@@ -199,7 +198,7 @@ mod tests {
         let spans: Vec<_> = records.iter().map(EncodedSpan::new).collect();
         let packed = PackedSpans::new(&spans);
         assert_eq!(packed.len(), records.len());
-        let unpacked = packed.unpack();
+        let unpacked = packed.unpack([7; 16], 0..usize::MAX);
         let decoded: Vec<_> = unpacked.iter().map(EncodedSpan::decode).collect();
         assert_eq!(decoded, records);
         let before: usize = spans.iter().map(EncodedSpan::size).sum();
@@ -225,7 +224,7 @@ mod tests {
                 })
             });
             let encoded: Vec<_> = encoded.collect();
-            let unpacked = PackedSpans::new(&encoded).unpack();
+            let unpacked = PackedSpans::new(&encoded).unpack([7; 16], 0..usize::MAX);
             let decoded = |spans: &[EncodedSpan]| spans.iter().map(EncodedSpan::decode).collect::<Vec<_>>();
             prop_assert_eq!(decoded(&unpacked), decoded(&encoded));
         }
@@ -243,7 +242,7 @@ mod tests {
         };
         let (least, most) = (Timestamp::MIN, Timestamp::MAX);
         let spans = [span(least, most), span(most, least), span(least, least)];
-        let unpacked = PackedSpans::new(&spans).unpack();
+        let unpacked = PackedSpans::new(&spans).unpack([7; 16], 0..usize::MAX);
         let times: Vec<_> = unpacked
             .iter()
             .map(EncodedSpan::decode)
@@ -253,13 +252,28 @@ mod tests {
     }
 
     #[test]
+    fn spans_of_one_trace_among_others_come_back() {
+        let of = |trace| {
+            (0..5).map(move |n| SpanRecord {
+                trace: [trace; 16],
+                ..step(trace * 10 + n)
+            })
+        };
+        let records: Vec<_> = [1, 2, 3].into_iter().flat_map(of).collect();
+        let spans: Vec<_> = records.iter().map(EncodedSpan::new).collect();
+        let unpacked = PackedSpans::new(&spans).unpack([2; 16], 5..10);
+        let decoded: Vec<_> = unpacked.iter().map(EncodedSpan::decode).collect();
+        assert_eq!(decoded, records[5..10]);
+    }
+
+    #[test]
     fn none_and_very_many_spans_come_back() {
         for count in [0, 1, 5_000] {
             let spans: Vec<_> = (0..count)
                 .map(|n: u32| EncodedSpan::new(&step(n.to_le_bytes()[0])))
                 .collect();
             let packed = PackedSpans::new(&spans);
-            assert_eq!(packed.unpack().len(), spans.len());
+            assert_eq!(packed.unpack([7; 16], 0..usize::MAX).len(), spans.len());
         }
     }
 }

@@ -1,17 +1,24 @@
 //! A bounded buffer of recent traces.
 
 use std::collections::BTreeMap;
-use std::time::Instant;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use polylet_trace::{SpanRecord, Trace, TraceId, parse_trace_id};
 use serde::{Deserialize, Deserializer, Serialize};
 
-use crate::core::buffered_trace::{BufferedTrace, TraceDurations};
+use crate::core::buffered_trace::{BufferedTrace, PackedPlace, TraceDurations};
 use crate::core::encoded_span::EncodedSpan;
+use crate::core::packed_spans::PackedSpans;
 use crate::core::trace_root::root_of;
 
 /// Most spans of one trace; further ones are dropped.
 const MAX_SPANS_OF_TRACE: usize = 2_000;
+
+/// Most traces that are compressed together: to read one, all of them are decompressed.
+const MAX_PACKED_TOGETHER: usize = 8;
+/// How long a trace that is to be compressed waits for others.
+const PACKED_TOGETHER: Duration = Duration::from_secs(5);
 
 /// The newest traces, bounded in spans and bytes. Whole traces are dropped: the oldest first, failed ones and the
 /// slowest of their kind after all others. What is dropped is counted in spans.
@@ -66,7 +73,10 @@ impl TraceBuffer {
 
     /// Adds a span, and drops traces beyond the bounds.
     pub fn push(&mut self, record: &SpanRecord, now: Instant) {
-        self.push_encoded(record, EncodedSpan::new(record), now);
+        self.insert(record, EncodedSpan::new(record), now);
+        if self.is_over() {
+            self.shrink(Some(record.trace));
+        }
     }
 
     /// The container runtime sends spans, which come late: traces are waited for longer.
@@ -74,7 +84,7 @@ impl TraceBuffer {
         self.from_runtime = Some(now);
     }
 
-    fn push_encoded(&mut self, record: &SpanRecord, encoded: EncodedSpan, now: Instant) {
+    fn insert(&mut self, record: &SpanRecord, encoded: EncodedSpan, now: Instant) {
         let trace = self.traces.entry(record.trace);
         let trace = trace.or_insert_with(|| BufferedTrace::new(record, now));
         let bytes = encoded.size();
@@ -88,9 +98,6 @@ impl TraceBuffer {
         trace.push(record, encoded, now);
         self.spans += 1;
         self.bytes += bytes;
-        if self.is_over() {
-            self.shrink(record.trace);
-        }
     }
 
     fn is_over(&self) -> bool {
@@ -98,17 +105,17 @@ impl TraceBuffer {
     }
 
     /// Drops traces until the bounds hold, the present one last.
-    fn shrink(&mut self, present: TraceId) {
+    fn shrink(&mut self, present: Option<TraceId>) {
         let durations = TraceDurations::of(self.traces.values());
         let rank = |(id, trace): (&TraceId, &BufferedTrace)| {
             let is_notable = trace.has_failed() || durations.is_slow(trace);
-            (*id == present, is_notable, trace.received(), *id)
+            (Some(*id) == present, is_notable, trace.received(), *id)
         };
         let mut order: Vec<_> = self.traces.iter().map(rank).collect();
         order.sort_unstable();
         for (.., id) in order {
             if !self.is_over() {
-                return;
+                break;
             }
             if let Some(trace) = self.traces.remove(&id) {
                 self.spans -= trace.len();
@@ -116,6 +123,9 @@ impl TraceBuffer {
                 self.dropped += trace.len() as u64;
             }
         }
+        let left_over = self.traces.iter().filter(|(_, trace)| trace.is_left_over());
+        let left_over: Vec<TraceId> = left_over.map(|(id, _)| *id).collect();
+        self.pack_together(&left_over);
     }
 
     /// The content, for another program. An encoded sequence is decoded by [`TraceBuffer::restore`].
@@ -146,16 +156,18 @@ impl TraceBuffer {
     ) -> Result<(), D::Error> {
         let saved = SavedTraces::<Vec<EncodedSpan>>::deserialize(content)?;
         self.dropped = saved.dropped;
+        // They fit into the bounds only when they are compressed as they were.
         for encoded in saved.records {
-            self.push_encoded(&encoded.decode(), encoded, now);
+            self.insert(&encoded.decode(), encoded, now);
         }
-        for id in saved.ended {
-            if let Some(trace) = self.traces.get_mut(&id) {
+        for id in &saved.ended {
+            if let Some(trace) = self.traces.get_mut(id) {
                 trace.mark_end_reported();
-                self.bytes -= trace.bytes();
-                trace.pack();
-                self.bytes += trace.bytes();
             }
+        }
+        self.pack_together(&saved.ended);
+        if self.is_over() {
+            self.shrink(None);
         }
         Ok(())
     }
@@ -220,22 +232,48 @@ impl TraceBuffer {
             .min()
     }
 
-    /// Compresses the traces that have ended and of which nothing was heard for a while. Returns when there will be
-    /// another one.
+    /// Compresses the traces that have ended and of which nothing was heard for a while. Returns when others are to be
+    /// compressed.
     pub fn pack(&mut self, now: Instant) -> Option<Instant> {
-        let mut next: Option<Instant> = None;
-        for trace in self.traces.values_mut() {
-            match trace.packing_due() {
-                Some(due) if due <= now => {
+        let due = self.traces.iter();
+        let due = due.filter_map(|(id, trace)| Some((trace.packing_due()?, *id)));
+        let mut due: Vec<(Instant, TraceId)> = due.collect();
+        due.sort_unstable();
+        let (first, _) = due.first()?;
+        if *first + PACKED_TOGETHER > now {
+            return Some(*first + PACKED_TOGETHER);
+        }
+        let later = due.split_off(due.partition_point(|(due, _)| *due <= now));
+        let due: Vec<TraceId> = due.into_iter().map(|(_, id)| id).collect();
+        self.pack_together(&due);
+        later.first().map(|(first, _)| *first + PACKED_TOGETHER)
+    }
+
+    /// Compresses traces, neighbours together.
+    fn pack_together(&mut self, ids: &[TraceId]) {
+        for ids in ids.chunks(MAX_PACKED_TOGETHER) {
+            let (mut spans, mut places) = (Vec::new(), Vec::new());
+            for id in ids {
+                if let Some(trace) = self.traces.get(id) {
+                    let first = spans.len();
+                    spans.extend(trace.spans());
+                    places.push((id, first..spans.len()));
+                }
+            }
+            let (group, traces) = (Arc::new(PackedSpans::new(&spans)), places.len());
+            for (id, places) in places {
+                if let Some(trace) = self.traces.get_mut(id) {
                     self.bytes -= trace.bytes();
-                    trace.pack();
+                    let group = group.clone();
+                    trace.set_packed(PackedPlace {
+                        group,
+                        places,
+                        traces,
+                    });
                     self.bytes += trace.bytes();
                 }
-                Some(due) => next = Some(next.map_or(due, |next| next.min(due))),
-                None => {}
             }
         }
-        next
     }
 
     /// Finds a trace by its ID in hexadecimal, or by a pod's uid, name, or `namespace/name`: the first

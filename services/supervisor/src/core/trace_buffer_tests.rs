@@ -268,6 +268,11 @@ fn spans_of_a_trace_that_has_ended_take_less_memory_and_late_ones_join_them() {
     let unpacked = buffer.bytes - packed;
     let due = buffer.pack(later).unwrap();
     assert!(due > later && buffer.bytes == packed + unpacked);
+    let almost = due - Duration::from_millis(1);
+    assert_eq!(
+        (buffer.pack(almost), buffer.bytes),
+        (Some(due), packed + unpacked)
+    );
     assert_eq!(buffer.pack(due), None);
     assert!(buffer.bytes < packed + unpacked);
     assert!(buffer.trace([1; 16]).contains(&late));
@@ -282,4 +287,83 @@ fn spans_of_a_trace_that_has_ended_take_less_memory_and_late_ones_join_them() {
     assert_eq!(buffer.dropped(), spans.len() as u64 + 2);
     let kept: usize = buffer.traces.values().map(BufferedTrace::bytes).sum();
     assert_eq!((buffer.len(), buffer.bytes), (1, kept));
+}
+
+/// A start of a pod that has ended.
+fn ended_start(trace: u8, failed: bool) -> Vec<SpanRecord> {
+    let mut spans: Vec<_> = (0..10)
+        .map(|n| step(trace, n, n + 1, "key", &format!("value {n}")))
+        .collect();
+    spans.push(step(trace, 10, 20, OUTCOME_ATTRIBUTE, outcome::READY));
+    spans[0].error = failed.then(|| "not found".to_owned());
+    spans
+}
+
+/// A buffer with traces that have ended and are compressed; those of `failed` failed.
+fn packed(count: u8, failed: &[u8]) -> (TraceBuffer, Instant) {
+    let spans = (0..count).flat_map(|trace| ended_start(trace, failed.contains(&trace)));
+    let (mut buffer, now) = filled(100_000, &spans.collect::<Vec<_>>());
+    let later = now + Duration::from_secs(60);
+    while buffer.take_ended(later).is_some() {}
+    assert_eq!(buffer.pack(later), None);
+    (buffer, later)
+}
+
+fn memory_of_groups(buffer: &TraceBuffer) -> usize {
+    let groups = buffer.traces.values().filter_map(BufferedTrace::group);
+    let groups: BTreeMap<_, _> = groups
+        .map(|group| (Arc::as_ptr(group), group.size()))
+        .collect();
+    groups.values().sum()
+}
+
+#[test]
+fn traces_are_compressed_together_and_read_by_themselves() {
+    let (buffer, _) = packed(20, &[]);
+    let groups = buffer.traces.values().filter_map(BufferedTrace::group);
+    assert_eq!(
+        groups
+            .map(Arc::as_ptr)
+            .collect::<std::collections::BTreeSet<_>>()
+            .len(),
+        3
+    );
+    assert!(memory_of_groups(&buffer).abs_diff(buffer.bytes) < 20);
+    let (alone, _) = packed(1, &[]);
+    assert!(
+        buffer.bytes < alone.bytes * 20 / 2,
+        "{} and {}",
+        buffer.bytes,
+        alone.bytes
+    );
+    for trace in 0..20 {
+        let spans = buffer.trace([trace; 16]);
+        let expected = ended_start(trace, false);
+        assert!(expected.iter().all(|span| spans.contains(span)), "{trace}");
+    }
+}
+
+/// Those that failed are kept when the others go, and not the memory of these.
+#[test]
+fn the_last_traces_of_a_group_are_compressed_anew() {
+    let failed = [3, 11, 19, 27, 35, 43, 51, 59];
+    let (mut buffer, later) = packed(64, &failed);
+    buffer.max_spans = 11 * (failed.len() + 1);
+    buffer.push(&span(100, ("u2", "ns", "db"), 50, 60), later);
+    for trace in failed {
+        assert_eq!(buffer.trace([trace; 16]).len(), 12, "{trace}");
+    }
+    let kept: usize = buffer.traces.values().map(BufferedTrace::bytes).sum();
+    assert_eq!(kept, buffer.bytes);
+    assert!(memory_of_groups(&buffer) <= 2 * kept);
+}
+
+#[test]
+fn another_program_has_as_many_traces() {
+    let (buffer, _) = packed(200, &[]);
+    let content = serde_json::to_string(&buffer.content()).unwrap();
+    let mut next = TraceBuffer::new(100_000, buffer.bytes * 11 / 10);
+    let mut decoder = serde_json::Deserializer::from_str(&content);
+    next.restore(&mut decoder, Instant::now()).unwrap();
+    assert_eq!((next.len(), next.dropped()), (buffer.len(), 0));
 }
