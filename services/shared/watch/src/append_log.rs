@@ -164,7 +164,7 @@ impl LogEntries {
 /// The position of a watcher in a log.
 struct LogCursor {
     resume_after: Option<Position>,
-    /// What the watcher has: the numbers from the first of them to the last, if both are known.
+    /// The numbers of the first and the last message that the watcher has; `None` before the first read.
     sent: Option<(u64, u64)>,
     /// It was sent `Synced` at least once.
     synced: bool,

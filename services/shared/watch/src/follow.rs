@@ -2,15 +2,13 @@
 
 use std::collections::VecDeque;
 use std::future::Future;
-use std::time::Duration;
 
 use futures::Stream;
 use futures::stream;
-use polylet_schedule::Backoff;
 use polylet_wire::known;
-use tokio::time::{Instant, sleep_until, timeout};
 use tonic::{Response, Status, Streaming};
 
+use crate::connection::Connection;
 use crate::{Change, Position, Replica, SILENCE, Update, WatchWire};
 
 /// Is notified of the state of the streams from a peer (the kit's `Peer`, for health and info).
@@ -60,10 +58,9 @@ where
         open,
         replica: Replica::new(),
         queue: VecDeque::new(),
-        connection: None,
+        connection: Connection::new(),
         incarnation: String::new(),
         unknown: None,
-        reconnect: Reconnect::new(),
     };
     Box::pin(stream::unfold(follower, |mut follower| async move {
         let update = follower.next().await;
@@ -77,11 +74,10 @@ struct KeyedFollower<P, O, W: WatchWire> {
     open: O,
     replica: Replica<W::Key, W::Item>,
     queue: VecDeque<Update<W::Key, W::Item>>,
-    connection: Option<Streaming<W>>,
+    connection: Connection<W>,
     incarnation: String,
     /// The field that was unknown last, as long as something is.
     unknown: Option<&'static str>,
-    reconnect: Reconnect,
 }
 
 impl<P, O, F, W> KeyedFollower<P, O, W>
@@ -101,30 +97,16 @@ where
             if let Some(update) = self.queue.pop_front() {
                 return update;
             }
-            match &mut self.connection {
-                Some(connection) => match timeout(SILENCE, connection.message()).await {
-                    Ok(Ok(Some(message))) => self.handle_message(message),
-                    Ok(Ok(None)) => self.disconnect("the server ended the stream"),
-                    Ok(Err(status)) => self.disconnect(&status_message(&status)),
-                    Err(_) => self.disconnect("no message from the server in time"),
-                },
-                None => self.connect().await,
+            let position = self.replica.position();
+            let open = || (self.open)(position.cloned());
+            match self.connection.next(open, Some(SILENCE)).await {
+                Ok(message) => self.handle_message(message),
+                Err(reason) => self.handle_loss(&reason),
             }
         }
     }
 
-    async fn connect(&mut self) {
-        self.reconnect.wait().await;
-        let opening = (self.open)(self.replica.position().cloned());
-        match timeout(SILENCE, opening).await {
-            Ok(Ok(response)) => self.connection = Some(response.into_inner()),
-            Ok(Err(status)) => self.disconnect(&status_message(&status)),
-            Err(_) => self.disconnect("no response from the server in time"),
-        }
-    }
-
     fn handle_message(&mut self, message: W) {
-        self.reconnect.reset();
         let unknown = message.unknown();
         match (message.into_change(), unknown) {
             // The removal of what this build does not know is a removal.
@@ -163,55 +145,10 @@ where
         self.replica.apply(change, W::key, &mut self.queue);
     }
 
-    fn disconnect(&mut self, reason: &str) {
-        self.connection = None;
+    fn handle_loss(&mut self, reason: &str) {
         self.peer.lost(self.stream, reason);
         self.queue
             .extend(self.replica.disconnect(|| reason.to_owned()));
-    }
-}
-
-/// Code and message of a gRPC status.
-pub(crate) fn status_message(status: &Status) -> String {
-    format!("{}: {}", status.code().description(), status.message())
-}
-
-/// Delays reconnects: none before the first connection, then 50 ms, doubling up to 2 s; back to
-/// 50 ms after a message.
-pub(crate) struct Reconnect {
-    backoff: Backoff,
-    /// The end of the present delay; `None` between two.
-    due: Option<Instant>,
-    delay: Duration,
-}
-
-impl Reconnect {
-    const FIRST: Duration = Duration::from_millis(50);
-    const LONGEST: Duration = Duration::from_secs(2);
-
-    pub(crate) fn new() -> Self {
-        Reconnect {
-            backoff: Backoff::new(Self::FIRST, Self::LONGEST),
-            due: None,
-            delay: Duration::ZERO,
-        }
-    }
-
-    /// Waits out the delay; the next one is longer. A wait that is dropped and started again ends
-    /// when the first one would have.
-    pub(crate) async fn wait(&mut self) {
-        let due = *self.due.get_or_insert_with(|| Instant::now() + self.delay);
-        if !self.delay.is_zero() {
-            sleep_until(due).await;
-        }
-        self.due = None;
-        self.delay = self.backoff.next_delay();
-    }
-
-    /// A message was received: the next reconnect comes soon.
-    pub(crate) fn reset(&mut self) {
-        self.backoff.reset();
-        self.delay = self.backoff.next_delay();
     }
 }
 

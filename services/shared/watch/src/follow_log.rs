@@ -3,10 +3,9 @@
 use std::future::Future;
 
 use futures::{Stream, stream};
-use tokio::time::timeout;
 use tonic::{Response, Status, Streaming};
 
-use crate::follow::{Reconnect, status_message};
+use crate::connection::Connection;
 use crate::{Change, Position, SILENCE, StreamObserver, WatchWire};
 
 /// Follows the stream of an [`crate::AppendLog`], named after its method: reconnects without end and yields
@@ -26,11 +25,10 @@ where
     let follower = LogFollower {
         peer,
         open,
-        connection: None,
+        connection: Connection::new(),
         position: None,
         synced: false,
         unknown: false,
-        reconnect: Reconnect::new(),
     };
     Box::pin(stream::unfold(follower, |mut follower| async move {
         let item = follower.next().await;
@@ -41,13 +39,12 @@ where
 struct LogFollower<P, O, W> {
     peer: P,
     open: O,
-    connection: Option<Streaming<W>>,
+    connection: Connection<W>,
     position: Option<Position>,
     /// Whether all that the server had when it was connected has been received.
     synced: bool,
     /// The server has sent what this build does not know.
     unknown: bool,
-    reconnect: Reconnect,
 }
 
 impl<P, O, F, W> LogFollower<P, O, W>
@@ -59,35 +56,19 @@ where
 {
     async fn next(&mut self) -> W::Item {
         loop {
-            let Some(connection) = &mut self.connection else {
-                self.connect().await;
-                continue;
-            };
-            match timeout(SILENCE, connection.message()).await {
-                Ok(Ok(Some(message))) => {
+            let open = || (self.open)(self.position.clone());
+            match self.connection.next(open, Some(SILENCE)).await {
+                Ok(message) => {
                     if let Some(item) = self.handle_message(message) {
                         return item;
                     }
                 }
-                Ok(Ok(None)) => self.disconnect("the server ended the stream"),
-                Ok(Err(status)) => self.disconnect(&status_message(&status)),
-                Err(_) => self.disconnect("no message from the server in time"),
+                Err(reason) => self.handle_loss(&reason),
             }
         }
     }
 
-    async fn connect(&mut self) {
-        self.reconnect.wait().await;
-        let opening = (self.open)(self.position.clone());
-        match timeout(SILENCE, opening).await {
-            Ok(Ok(response)) => self.connection = Some(response.into_inner()),
-            Ok(Err(status)) => self.disconnect(&status_message(&status)),
-            Err(_) => self.disconnect("no response from the server in time"),
-        }
-    }
-
     fn handle_message(&mut self, message: W) -> Option<W::Item> {
-        self.reconnect.reset();
         if let Some(field) = message.unknown() {
             self.unknown = true;
             self.peer.unknown(W::STREAM, Some(field));
@@ -109,8 +90,7 @@ where
         item
     }
 
-    fn disconnect(&mut self, reason: &str) {
-        self.connection = None;
+    fn handle_loss(&mut self, reason: &str) {
         self.synced = false;
         if std::mem::take(&mut self.unknown) {
             self.peer.unknown(W::STREAM, None);

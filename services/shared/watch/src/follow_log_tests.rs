@@ -5,6 +5,7 @@ use futures::stream::BoxStream;
 use polylet_wire::notice::v1::notice_service_client::NoticeServiceClient;
 use polylet_wire::notice::v1::notice_service_server::{NoticeService, NoticeServiceServer};
 use polylet_wire::notice::v1::{Notice, WatchNoticesRequest, WatchNoticesResponse};
+use tokio::time::timeout;
 use tonic::Request;
 use tonic::service::Routes;
 

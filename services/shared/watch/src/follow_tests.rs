@@ -67,10 +67,9 @@ where
         open: |_| std::future::pending::<Opened<W>>(),
         replica: Replica::new(),
         queue: VecDeque::new(),
-        connection: None,
+        connection: Connection::new(),
         incarnation: String::new(),
         unknown: None,
-        reconnect: Reconnect::new(),
     };
     let mut server: BTreeMap<u8, bool> = BTreeMap::new();
     let mut consumer: BTreeSet<W::Key> = BTreeSet::new();

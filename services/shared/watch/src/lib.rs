@@ -32,6 +32,7 @@
 mod append_log;
 mod byte_blocks;
 mod change;
+mod connection;
 mod cursor;
 mod follow;
 mod follow_log;

@@ -13,11 +13,10 @@ use polylet_wire::podconfig::v1::{
 use polylet_wire::volume::v1::{
     WatchClaimSizesResponse, WatchDriversResponse, WatchVolumesInUseResponse,
 };
-use tokio::time::timeout;
 use tonic::{Response, Status, Streaming};
 
-use crate::SILENCE;
-use crate::follow::{Reconnect, StreamObserver, status_message};
+use crate::StreamObserver;
+use crate::connection::Connection;
 
 /// The response message of a watch method for one value.
 pub trait ValueWire: Known + Sized + Send + PartialEq + Clone + 'static {
@@ -76,10 +75,9 @@ where
     let follower = ValueFollower {
         peer,
         open,
-        connection: None,
+        connection: Connection::new(),
         current: None,
         unknown: false,
-        reconnect: Reconnect::new(),
     };
     Box::pin(stream::unfold(follower, |mut follower| async move {
         let value = follower.next().await;
@@ -90,11 +88,10 @@ where
 struct ValueFollower<P, O, W> {
     peer: P,
     open: O,
-    connection: Option<Streaming<W>>,
+    connection: Connection<W>,
     current: Option<W>,
     /// The last message had a value that this build does not know.
     unknown: bool,
-    reconnect: Reconnect,
 }
 
 impl<P, O, F, W> ValueFollower<P, O, W>
@@ -106,13 +103,9 @@ where
 {
     async fn next(&mut self) -> Value<W> {
         loop {
-            let value = match &mut self.connection {
-                Some(connection) => match connection.message().await {
-                    Ok(Some(message)) => self.handle_message(message),
-                    Ok(None) => self.disconnect("the server ended the stream"),
-                    Err(status) => self.disconnect(&status_message(&status)),
-                },
-                None => self.connect().await,
+            let value = match self.connection.next(&self.open, None).await {
+                Ok(message) => self.handle_message(message),
+                Err(reason) => self.handle_loss(reason),
             };
             if let Some(value) = value {
                 return value;
@@ -120,20 +113,7 @@ where
         }
     }
 
-    async fn connect(&mut self) -> Option<Value<W>> {
-        self.reconnect.wait().await;
-        match timeout(SILENCE, (self.open)()).await {
-            Ok(Ok(response)) => {
-                self.connection = Some(response.into_inner());
-                None
-            }
-            Ok(Err(status)) => self.disconnect(&status_message(&status)),
-            Err(_) => self.disconnect("no response from the server in time"),
-        }
-    }
-
     fn handle_message(&mut self, message: W) -> Option<Value<W>> {
-        self.reconnect.reset();
         let unknown = message.unknown();
         if unknown.is_some() || self.unknown {
             self.unknown = unknown.is_some();
@@ -153,10 +133,9 @@ where
         Some(Value::Current(message))
     }
 
-    fn disconnect(&mut self, reason: &str) -> Option<Value<W>> {
-        self.connection = None;
-        self.peer.lost(W::STREAM, reason);
-        self.current.take().map(|_| Value::Stale(reason.to_owned()))
+    fn handle_loss(&mut self, reason: String) -> Option<Value<W>> {
+        self.peer.lost(W::STREAM, &reason);
+        self.current.take().map(|_| Value::Stale(reason))
     }
 }
 
@@ -181,10 +160,9 @@ mod tests {
         let mut follower = ValueFollower {
             peer: NoObserver,
             open: std::future::pending::<Opened>,
-            connection: None,
+            connection: Connection::new(),
             current: None,
             unknown: false,
-            reconnect: Reconnect::new(),
         };
         let absent = WatchNodeResponse {
             state: Some(State::Absent(Absent {})),

@@ -59,7 +59,7 @@ pub(super) struct BufferedTrace {
 #[derive(Debug)]
 pub(super) struct PackedPlace {
     /// Shared by these traces, as long as they are kept.
-    pub(super) group: Arc<PackedSpans>,
+    pub(super) batch: Arc<PackedSpans>,
     pub(super) places: Range<usize>,
     /// The number of traces that were compressed together.
     pub(super) traces: usize,
@@ -68,7 +68,7 @@ pub(super) struct PackedPlace {
 impl PackedPlace {
     /// The trace's part of the memory, in bytes.
     fn bytes(&self) -> usize {
-        self.group.size() * self.places.len() / self.group.len().max(1)
+        self.batch.size() * self.places.len() / self.batch.len().max(1)
     }
 }
 
@@ -163,12 +163,12 @@ impl BufferedTrace {
     /// Whether most of the traces with which it was compressed are gone, whose memory it keeps.
     pub(super) fn is_left_over(&self) -> bool {
         let packed = self.packed.as_ref();
-        packed.is_some_and(|packed| Arc::strong_count(&packed.group) * 2 < packed.traces)
+        packed.is_some_and(|packed| Arc::strong_count(&packed.batch) * 2 < packed.traces)
     }
 
     #[cfg(test)]
-    pub(super) fn group(&self) -> Option<&Arc<PackedSpans>> {
-        self.packed.as_ref().map(|packed| &packed.group)
+    pub(super) fn batch(&self) -> Option<&Arc<PackedSpans>> {
+        self.packed.as_ref().map(|packed| &packed.batch)
     }
 
     /// When the trace has ended, if nothing more is heard of it; `None` once that was told and nothing has come since, or
@@ -198,7 +198,7 @@ impl BufferedTrace {
     /// All spans, in the order in which they came.
     pub(super) fn spans(&self) -> Vec<EncodedSpan> {
         let packed = self.packed.as_ref();
-        let packed = packed.map(|packed| packed.group.unpack(self.id, packed.places.clone()));
+        let packed = packed.map(|packed| packed.batch.unpack(self.id, packed.places.clone()));
         let mut spans = packed.unwrap_or_default();
         spans.extend_from_slice(&self.spans);
         spans

@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn spans_of_a_start_come_back_from_a_third_of_their_memory() {
+    fn spans_of_a_start_come_back_from_a_fifth_of_their_memory() {
         let records: Vec<_> = (0..20).map(step).collect();
         let spans: Vec<_> = records.iter().map(EncodedSpan::new).collect();
         let packed = PackedSpans::new(&spans);
@@ -203,7 +203,6 @@ mod tests {
         assert_eq!(decoded, records);
         let before: usize = spans.iter().map(EncodedSpan::size).sum();
         let after = packed.size();
-        println!("{after} of {before} bytes");
         assert!(after * 5 < before, "{after} of {before} bytes");
     }
 

@@ -260,13 +260,13 @@ impl TraceBuffer {
                     places.push((id, first..spans.len()));
                 }
             }
-            let (group, traces) = (Arc::new(PackedSpans::new(&spans)), places.len());
+            let (batch, traces) = (Arc::new(PackedSpans::new(&spans)), places.len());
             for (id, places) in places {
                 if let Some(trace) = self.traces.get_mut(id) {
                     self.bytes -= trace.bytes();
-                    let group = group.clone();
+                    let batch = batch.clone();
                     trace.set_packed(PackedPlace {
-                        group,
+                        batch,
                         places,
                         traces,
                     });

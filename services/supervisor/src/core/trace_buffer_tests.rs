@@ -309,26 +309,26 @@ fn packed(count: u8, failed: &[u8]) -> (TraceBuffer, Instant) {
     (buffer, later)
 }
 
-fn memory_of_groups(buffer: &TraceBuffer) -> usize {
-    let groups = buffer.traces.values().filter_map(BufferedTrace::group);
-    let groups: BTreeMap<_, _> = groups
-        .map(|group| (Arc::as_ptr(group), group.size()))
+fn memory_of_batches(buffer: &TraceBuffer) -> usize {
+    let batches = buffer.traces.values().filter_map(BufferedTrace::batch);
+    let batches: BTreeMap<_, _> = batches
+        .map(|batch| (Arc::as_ptr(batch), batch.size()))
         .collect();
-    groups.values().sum()
+    batches.values().sum()
 }
 
 #[test]
 fn traces_are_compressed_together_and_read_by_themselves() {
     let (buffer, _) = packed(20, &[]);
-    let groups = buffer.traces.values().filter_map(BufferedTrace::group);
+    let batches = buffer.traces.values().filter_map(BufferedTrace::batch);
     assert_eq!(
-        groups
+        batches
             .map(Arc::as_ptr)
             .collect::<std::collections::BTreeSet<_>>()
             .len(),
         3
     );
-    assert!(memory_of_groups(&buffer).abs_diff(buffer.bytes) < 20);
+    assert!(memory_of_batches(&buffer).abs_diff(buffer.bytes) < 20);
     let (alone, _) = packed(1, &[]);
     assert!(
         buffer.bytes < alone.bytes * 20 / 2,
@@ -345,7 +345,7 @@ fn traces_are_compressed_together_and_read_by_themselves() {
 
 /// Those that failed are kept when the others go, and not the memory of these.
 #[test]
-fn the_last_traces_of_a_group_are_compressed_anew() {
+fn the_remaining_traces_of_a_batch_are_recompressed() {
     let failed = [3, 11, 19, 27, 35, 43, 51, 59];
     let (mut buffer, later) = packed(64, &failed);
     buffer.max_spans = 11 * (failed.len() + 1);
@@ -355,7 +355,7 @@ fn the_last_traces_of_a_group_are_compressed_anew() {
     }
     let kept: usize = buffer.traces.values().map(BufferedTrace::bytes).sum();
     assert_eq!(kept, buffer.bytes);
-    assert!(memory_of_groups(&buffer) <= 2 * kept);
+    assert!(memory_of_batches(&buffer) <= 2 * kept);
 }
 
 #[test]
