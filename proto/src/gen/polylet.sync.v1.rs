@@ -108,6 +108,11 @@ pub struct PodSync {
     /// at the same time count once. Absent while none has ended.
     #[prost(message, optional, tag = "15")]
     pub image_pull_time: ::core::option::Option<::prost_types::Duration>,
+    /// What the pod used is free: its sandboxes are stopped, its volumes unmounted and its cgroup
+    /// removed. Records of its containers and sandboxes, and its files, are still being removed.
+    /// Implied by SYNC_PHASE_CLEANED_UP.
+    #[prost(bool, tag = "16")]
+    pub reclaimed: bool,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct WatchPodSyncRequest {

@@ -1,9 +1,11 @@
 //! The first spans of pod traces.
 
-use polylet_kit::cause;
+use polylet_kit::cause::{self, root};
 use polylet_kit::trace_context::ANNOTATION;
 use serde::Deserialize;
 use tracing::Span;
+
+use crate::core::cluster::pod::{self, ApiPod};
 
 /// The first step of a pod's trace: from the first sight of a change until the pod is published.
 pub(crate) fn new_pod_trace(origin: &str) -> Span {
@@ -19,6 +21,22 @@ pub(crate) fn new_pod_trace(origin: &str) -> Span {
         otel.status_description = tracing::field::Empty,
     );
     cause::start_trace(&span);
+    span
+}
+
+/// The same of a pod of the API server.
+pub(crate) fn new_api_pod_trace(pod: &ApiPod, is_known: bool) -> Span {
+    let span = new_pod_trace("API server");
+    span.record("k8s.pod.uid", pod.uid.as_str())
+        .record("k8s.pod.name", pod.name.as_str())
+        .record("k8s.namespace.name", pod.namespace.as_str())
+        .record("polylet.result", "accepted");
+    let root = match is_known {
+        _ if pod::is_deleted(&pod.manifest) => root::POD_DELETE,
+        true => root::POD_UPDATE,
+        false => root::POD_START,
+    };
+    cause::name_root(&span, root);
     span
 }
 

@@ -28,9 +28,11 @@ pub(crate) fn sync_progress(sync: &sync::PodSync) -> SyncProgress {
         sync::SyncPhase::Terminating => PodWorkerState::Terminating,
         sync::SyncPhase::Terminated | sync::SyncPhase::CleanedUp => PodWorkerState::Terminated,
     };
+    let cleaned_up = sync.phase() == sync::SyncPhase::CleanedUp;
     SyncProgress {
         worker_state,
-        cleaned_up: sync.phase() == sync::SyncPhase::CleanedUp,
+        reclaimed: sync.reclaimed || cleaned_up,
+        cleaned_up,
         wait_reasons: sync.containers.iter().map(wait_reason).collect(),
         terminal: sync.terminal.as_ref().map(terminal),
         resize_pending: sync.resize_pending.as_ref().map(resize_pending),

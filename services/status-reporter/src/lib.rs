@@ -7,7 +7,7 @@
 //! On a node of a cluster the service alone writes to the API server:
 //! - the Node with its lease, its CSINode and the statuses of resized claims (`node/`);
 //! - certificate signing requests (`certificates/`);
-//! - one patch for each change of a pod's status, and deletions of pods that are cleaned up
+//! - one patch for each change of a pod's status, and deletions of pods that have ended
 //!   (`report/`);
 //! - mirror pods of static pods (`mirror/`);
 //! - events out of the notices of all services (`events/`).

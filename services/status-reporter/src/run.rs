@@ -229,8 +229,7 @@ impl EventLoop {
                     step.map_or(cause, |step| step.cause)
                 }
                 StatusChange::Removed { last } => {
-                    // The API server's removal of a pod ends its deletion; it does not know the others.
-                    if let Some(last) = last.as_deref().filter(|last| !last.is_deletable()) {
+                    if let Some(last) = last.as_deref() {
                         traces.record_removal(&last.manifest);
                     }
                     traces.remove(uid);

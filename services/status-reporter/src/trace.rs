@@ -64,6 +64,8 @@ pub(crate) struct StartTraces {
     latest: BTreeMap<String, Cause>,
     /// Pods that were Ready once, or have ended: their start is over.
     started: BTreeSet<String>,
+    /// Pods that the API server is told to forget, which ends their deletion.
+    removed: BTreeSet<String>,
     /// Those of the previous process instance were compared with the pods that exist.
     synced: bool,
     node: NodeFacts,
@@ -80,6 +82,7 @@ impl StartTraces {
             causes: BTreeMap::new(),
             latest: BTreeMap::new(),
             started,
+            removed: BTreeSet::new(),
             synced: false,
             node: NodeFacts {
                 name: node_name,
@@ -143,10 +146,14 @@ impl StartTraces {
         self.causes.remove(uid);
         self.latest.remove(uid);
         self.started.remove(uid);
+        self.removed.remove(uid);
     }
 
     /// Records the end of a pod that only this node knew: the last step of its deletion.
     pub(crate) fn record_removal(&self, manifest: &Manifest) {
+        if self.removed.contains(manifest.uid().as_str()) {
+            return;
+        }
         // What happened last was cleaned up, and that was often reconciled before the runtime's state was gone.
         let Some(cause) = self.latest.get(manifest.uid().as_str()) else {
             return;
@@ -163,7 +170,7 @@ impl StartTraces {
     }
 
     /// The span of a status that is about to be published: one for each change until the pod is
-    /// Ready, the last one of a pod that is deleted, and that of one that is cleaned up; none for others or
+    /// Ready, the last one of a pod that is deleted, and that of one that the API server may forget; none for others or
     /// without a cause, as there is no trace that it belongs to.
     pub(crate) fn span(
         &mut self,
@@ -176,8 +183,12 @@ impl StartTraces {
         let phase = status.phase.as_deref().unwrap_or_default();
         let is_last = manifest.deletion_timestamp().is_some() && is_terminal(phase);
         let is_started = self.started.contains(uid);
-        if is_started && !is_removed && !is_last {
+        let is_ending = is_last && !self.removed.contains(uid);
+        if is_started && !is_removed && !is_ending {
             return None;
+        }
+        if is_removed {
+            self.removed.insert(uid.to_owned());
         }
         let (name, namespace) = (manifest.name(), manifest.namespace());
         let ready = is_ready(status);

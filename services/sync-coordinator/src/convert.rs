@@ -270,6 +270,7 @@ pub(crate) fn pod_sync(
         unadmitted: plan.unadmitted,
         // Set when it is published.
         image_pull_time: None,
+        reclaimed: plan.reclaimed,
     }
 }
 

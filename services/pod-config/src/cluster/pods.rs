@@ -4,13 +4,11 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
 use jiff::Timestamp;
-use polylet_kit::cause::{self, root};
 use polylet_kit::trace_context;
 use polylet_wire::podconfig::v1::{ManifestError, MirrorPod, Pod, PodSource};
 use polylet_wire::time::to_wire;
 use serde_json::Value;
 use tokio::sync::watch;
-use tracing::Span;
 
 use super::api_health::ApiHealth;
 use super::request::ApiRequestError;
@@ -20,7 +18,7 @@ use crate::core::cluster::pod::{self, ApiPod, Classified, PublishedManifest};
 use crate::core::cluster::state::{PersistedPod, PodRecordKey};
 use crate::core::field;
 use crate::persist::KeyedLog;
-use crate::trace::{annotation, new_pod_trace};
+use crate::trace::{annotation, new_api_pod_trace};
 
 mod persisted;
 mod stores;
@@ -75,6 +73,13 @@ impl PodHandler {
     fn current(&self, uid: &str) -> Option<Pod> {
         let published = self.stores.pods_with_status.get(&uid.to_owned());
         published.or_else(|| Some(from_persisted(self.restored.pods.get(uid)?, None)))
+    }
+
+    /// Whether it is known of an object that its deletion was requested.
+    fn is_deleted(&self, object: &Value) -> bool {
+        let uid = object.pointer("/metadata/uid").and_then(Value::as_str);
+        let current = uid.and_then(|uid| self.current(uid));
+        current.is_some_and(|pod| pod::is_deleted(&pod.manifest))
     }
 
     /// What a received object changes: a pod or a mirror pod.
@@ -269,6 +274,9 @@ impl EventHandler for PodHandler {
     }
 
     fn handle_upsert(&mut self, object: Value) {
+        if pod::is_about_to_go(&object) && self.is_deleted(&object) {
+            return;
+        }
         match self.classify(object) {
             Some(ObjectChange::Pod(pod, kind)) => self.publish(pod, kind),
             Some(ObjectChange::Mirror(mirror)) => {
@@ -338,7 +346,7 @@ fn with_cause(pod: ApiPod, current: Option<&Pod>) -> Pod {
     let cause = match current {
         Some(current) => current.cause.clone().unwrap_or_default(),
         None => {
-            let span = new_trace(&pod, is_known);
+            let span = new_api_pod_trace(&pod, is_known);
             let mut cause = trace_context::first_cause(&span, annotation(&pod.manifest).as_deref());
             cause.observed_at = Some(to_wire(Timestamp::now()));
             cause
@@ -349,22 +357,6 @@ fn with_cause(pod: ApiPod, current: Option<&Pod>) -> Pod {
         start_time: first_start_time.unwrap_or(pod.start_time),
         ..pod
     }
-}
-
-/// The first span of a pod's trace.
-fn new_trace(pod: &ApiPod, is_known: bool) -> Span {
-    let span = new_pod_trace("API server");
-    span.record("k8s.pod.uid", pod.uid.as_str())
-        .record("k8s.pod.name", pod.name.as_str())
-        .record("k8s.namespace.name", pod.namespace.as_str())
-        .record("polylet.result", "accepted");
-    let root = match is_known {
-        _ if pod::is_deleted(&pod.manifest) => root::POD_DELETE,
-        true => root::POD_UPDATE,
-        false => root::POD_START,
-    };
-    cause::name_root(&span, root);
-    span
 }
 
 fn without_status(pod: &Pod) -> Pod {

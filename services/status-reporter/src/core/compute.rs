@@ -47,7 +47,7 @@ pub(super) fn compute(
     // A runtime without events reports the end of a sandbox at the next relist, when the pod may be
     // gone already.
     let ended: Vec<RuntimeSandbox>;
-    let sandboxes = if progress.cleaned_up {
+    let sandboxes = if progress.reclaimed {
         ended = state.sandboxes.iter().map(not_ready).collect();
         &ended
     } else {
@@ -81,7 +81,7 @@ pub(super) fn compute(
         teardown: Teardown {
             undesired: desired.is_none(),
             stopped: worker_state == PodWorkerState::Terminated,
-            cleaned_up: progress.cleaned_up,
+            reclaimed: progress.reclaimed,
         },
         unadmitted: progress.unadmitted || unknown,
     })

@@ -83,7 +83,9 @@ pub(crate) struct DesiredManifest {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct SyncProgress {
     pub(crate) worker_state: PodWorkerState,
-    /// All resources of the pod on this node are cleaned up.
+    /// What the pod used on this node is free.
+    pub(crate) reclaimed: bool,
+    /// Nothing of the pod is left on this node.
     pub(crate) cleaned_up: bool,
     pub(crate) wait_reasons: Vec<WaitReason>,
     pub(crate) terminal: Option<TerminalDecision>,

@@ -20,10 +20,12 @@ pub(crate) struct PublishedStatus {
 }
 
 impl PublishedStatus {
-    /// Whether the API server may forget the pod once it has this status.
+    /// Whether the API server may forget the pod once it has this status. As upstream, its containers and
+    /// sandboxes may still be there, stopped.
     pub(crate) fn is_deletable(&self) -> bool {
         let is_deleted = self.manifest.deletion_timestamp().is_some();
-        !self.manifest.is_static() && is_deleted && self.teardown.cleaned_up
+        let is_served = !self.manifest.is_static() && !self.teardown.undesired;
+        is_served && is_deleted && self.teardown.reclaimed
     }
 }
 
@@ -34,8 +36,8 @@ pub(crate) struct Teardown {
     pub(crate) undesired: bool,
     /// None of its containers can run any more.
     pub(crate) stopped: bool,
-    /// All of its resources on this node are cleaned up.
-    pub(crate) cleaned_up: bool,
+    /// What it used on this node is free.
+    pub(crate) reclaimed: bool,
 }
 
 /// The outcome of reconciling one pod.

@@ -1,4 +1,4 @@
-//! Patches pod statuses at the API server, and deletes pods that are cleaned up. What is sent, and when,
+//! Patches pod statuses at the API server, and deletes pods that have ended. What is sent, and when,
 //! is decided in `core/report`.
 
 use std::collections::BTreeMap;

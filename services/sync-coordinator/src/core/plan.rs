@@ -101,6 +101,9 @@ pub struct Plan {
     pub wake_at: Option<Timestamp>,
     /// The worker's state.
     pub phase: SyncPhase,
+    /// What the pod used is free. As upstream, the API server may forget a deleted pod from then on; its
+    /// containers, sandboxes and files are removed meanwhile.
+    pub reclaimed: bool,
     /// Containers that wait.
     pub waiting_containers: Vec<ContainerWaiting>,
     /// What the pod waits for.

@@ -17,6 +17,8 @@ use super::spec::{VolumeSource, VolumeSpec};
 use super::status::{PodVolumeStatus, StatusInput, VolumePhase, VolumeStatus};
 use super::status_messages::{not_attached, resize_failed, set_up_failed, step_failed, unresolved};
 
+const BEING_SET_UP: &str = "being set up";
+
 type DesiredPlans = BTreeMap<VolumeKey, Result<Arc<MountPlan>, Blocked>>;
 
 /// The status of a pod; `before` is the last one, for the times.
@@ -118,7 +120,10 @@ fn present_volume(
             VolumeStatus::new(name, phase, message).repeated(blocked)
         }
         (Some((phase, message)), _) => VolumeStatus::new(name, phase, message),
-        (None, _) => VolumeStatus::new(name, VolumePhase::Waiting, "being set up"),
+        (None, Some(Ok(plan))) if plan.is_self_contained() => {
+            VolumeStatus::new(name, VolumePhase::Imminent, BEING_SET_UP)
+        }
+        (None, _) => VolumeStatus::new(name, VolumePhase::Waiting, BEING_SET_UP),
     }
 }
 

@@ -60,6 +60,11 @@ pub struct LocalVolume {
 }
 
 impl MountPlan {
+    /// Whether all that it takes is here: directories and files of this node, whose content is known.
+    pub fn is_self_contained(&self) -> bool {
+        matches!(self, MountPlan::EmptyDir { .. } | MountPlan::Files(_))
+    }
+
     /// The size, of volumes that can be expanded.
     pub fn size(&self) -> Option<VolumeSize> {
         match self {

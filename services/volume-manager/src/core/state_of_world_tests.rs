@@ -114,6 +114,29 @@ fn reconstructed(uid: &str) -> ReconstructedPod {
 }
 
 #[test]
+fn volumes_that_take_only_local_files_are_imminent() {
+    let mut state = state(vec![]);
+    state.apply("d", 1, name("u"), spec("m")).unwrap();
+    let phases = |state: &StateOfWorld| phases(state, "u").into_iter().map(|volume| volume.1);
+    let (waiting, imminent) = (VolumePhase::Waiting, VolumePhase::Imminent);
+    let found: Vec<_> = phases(&state).collect();
+    assert_eq!(
+        found,
+        [imminent, waiting, waiting],
+        "an object and a path of the node may be missing"
+    );
+    state.update_object(&key("m"), object("1"));
+    let operations = state.start_operations(at(0));
+    let found: Vec<_> = phases(&state).collect();
+    assert_eq!(found, [imminent, imminent, waiting]);
+    for operation in operations {
+        let result = Err("disk full".to_owned().into());
+        state.finish_operation(OperationResult { operation, result }, at(0));
+    }
+    assert!(phases(&state).all(|phase| phase == VolumePhase::Failed));
+}
+
+#[test]
 fn a_missing_object_delays_only_its_volume() {
     let mut state = state(vec![]);
     state.apply("d", 1, name("u"), spec("m")).unwrap();

@@ -173,6 +173,60 @@ proptest! {
 }
 
 #[test]
+fn only_the_first_change_of_a_deletion_is_published() {
+    let deleted = |grace_period: i64, finalizers: Value| {
+        let mut pod = object(1, (0, 0));
+        pod["metadata"]["deletionTimestamp"] = json!("2026-01-02T03:04:05Z");
+        pod["metadata"]["deletionGracePeriodSeconds"] = json!(grace_period);
+        pod["metadata"]["finalizers"] = finalizers;
+        pod
+    };
+    for (change, is_published) in [
+        (deleted(0, Value::Null), false),
+        (deleted(10, Value::Null), true),
+        (deleted(0, json!(["a/b"])), true),
+    ] {
+        let mut world = World::new(tempfile::tempdir().unwrap());
+        world.handle(&Event::List(BTreeMap::from([(1, (0, 0))])));
+        let grace_periods = |world: &World| {
+            let pods = world.stores.pods.snapshot().into_values();
+            let manifests = pods.map(|pod| serde_json::from_slice::<Value>(&pod.manifest).unwrap());
+            let metadata = manifests.map(|manifest| manifest["metadata"].clone());
+            metadata
+                .map(|of| of["deletionGracePeriodSeconds"].as_i64())
+                .collect::<Vec<_>>()
+        };
+        world.pods.handle_upsert(deleted(30, Value::Null));
+        assert_eq!(grace_periods(&world), [Some(30)]);
+        let position = world.stores.pods.position();
+        world.pods.handle_upsert(change.clone());
+        assert_eq!(
+            world.stores.pods.position() != position,
+            is_published,
+            "{change}"
+        );
+        // What a list has is published in any case: its objects are there.
+        wait_for(
+            world
+                .pods
+                .handle_list(&mut [deleted(0, Value::Null)].into_iter()),
+        );
+        assert_eq!(grace_periods(&world), [Some(0)]);
+        world.handle(&Event::Delete(1));
+        assert!(world.stores.pods.snapshot().is_empty());
+    }
+    let mut world = World::new(tempfile::tempdir().unwrap());
+    world.handle(&Event::List(BTreeMap::from([(1, (0, 0))])));
+    let position = world.stores.pods.position();
+    world.pods.handle_upsert(deleted(0, Value::Null));
+    assert_ne!(
+        world.stores.pods.position(),
+        position,
+        "its deletion was not known"
+    );
+}
+
+#[test]
 fn outage_and_its_start_are_reported() {
     let mut world = World::new(tempfile::tempdir().unwrap());
     world.handle(&Event::List(BTreeMap::from([(1, (0, 0))])));

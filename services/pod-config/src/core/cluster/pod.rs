@@ -146,6 +146,16 @@ pub fn classify(
     })
 }
 
+/// Whether the API server's next change of a pod is its removal. The end of a deletion is two changes: the grace
+/// period becomes zero, and then, without finalizers, the object is gone.
+pub fn is_about_to_go(object: &Value) -> bool {
+    let grace_period = object.pointer("/metadata/deletionGracePeriodSeconds");
+    let finalizers = object
+        .pointer("/metadata/finalizers")
+        .and_then(Value::as_array);
+    grace_period.and_then(Value::as_i64) == Some(0) && finalizers.is_none_or(Vec::is_empty)
+}
+
 /// Whether a published manifest has a deletion timestamp.
 pub fn is_deleted(manifest: &[u8]) -> bool {
     #[derive(Deserialize)]

@@ -151,3 +151,23 @@ fn invalid_pods_are_named() {
         assert_eq!((invalid_name.as_str(), error.field.as_str()), (name, field));
     }
 }
+
+#[test]
+fn the_last_change_before_a_removal_is_recognized() {
+    for (metadata, expected) in [
+        (json!({}), false),
+        (json!({"deletionGracePeriodSeconds": 30}), false),
+        (json!({"deletionGracePeriodSeconds": 0}), true),
+        (
+            json!({"deletionGracePeriodSeconds": 0, "finalizers": []}),
+            true,
+        ),
+        (
+            json!({"deletionGracePeriodSeconds": 0, "finalizers": ["a/b"]}),
+            false,
+        ),
+    ] {
+        let object = json!({"metadata": metadata});
+        assert_eq!(is_about_to_go(&object), expected, "{object}");
+    }
+}

@@ -17,7 +17,7 @@ pub(crate) struct DesiredStatus {
     pub(crate) may_run: bool,
     /// The deletion was requested at the API server.
     pub(crate) deleting: bool,
-    /// The deletion was requested at the API server, and the pod is cleaned up here.
+    /// The deletion was requested at the API server, and what the pod used here is free.
     pub(crate) deletable: bool,
 }
 
@@ -34,7 +34,7 @@ pub(crate) struct ApiStatus {
 pub(crate) enum ApiAction {
     /// Patch the status with this body.
     Patch(Value),
-    /// Delete the pod: it has ended, is cleaned up, and the API server has its last status.
+    /// Delete the pod: it has ended, what it used is free, and the API server has its last status.
     Delete,
 }
 

@@ -25,6 +25,7 @@ pub fn remove_all(view: &View<'_>, volumes_released: bool, plan: &mut Plan) {
     if !view.pod.cgroup_removed {
         plan.start_step(view, Step::RemoveCgroup);
     }
+    plan.reclaimed = volumes_released && view.pod.cgroup_removed;
     if volumes_released && !view.pod.files_removed {
         plan.start_step(view, Step::RemoveFiles);
     }

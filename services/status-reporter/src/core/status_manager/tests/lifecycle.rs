@@ -99,21 +99,21 @@ fn only_changed_pods_are_reconciled() {
 }
 
 #[test]
-fn cleaned_up_pod_has_no_ready_sandbox() {
+fn reclaimed_pod_has_no_ready_sandbox() {
     let mut manager = ready();
     manager
         .facts
         .set_runtime_state("u".into(), runtime_state(ContainerPhase::Exited));
-    for cleaned_up in [false, true] {
+    for reclaimed in [false, true] {
         let progress = SyncProgress {
-            cleaned_up,
+            reclaimed,
             ..progress(PodWorkerState::Terminated)
         };
         manager.facts.set_progress("u".into(), Some(progress));
         let status = reconcile_all(&mut manager).unwrap().status;
         let mut conditions = status.conditions.iter().flatten();
         let has = conditions.find(|of| of.type_ == "PodReadyToStartContainers");
-        assert_eq!(has.unwrap().status == "True", !cleaned_up);
+        assert_eq!(has.unwrap().status == "True", !reclaimed);
     }
 }
 

@@ -194,3 +194,35 @@ fn old_sandboxes_of_a_terminated_pod_are_removed() {
     let left: Vec<_> = env.runtime.sandboxes.iter().map(|s| s.attempt).collect();
     assert_eq!(left, [1]);
 }
+
+#[test]
+fn a_removed_pod_is_reclaimed_before_its_containers_are_removed() {
+    let removes_a_record = |step: &Step| {
+        matches!(
+            step,
+            Step::RemoveContainer { .. } | Step::RemoveSandbox { .. }
+        )
+    };
+    let mut env = TestEnv::new(simple("Always", &["a"]));
+    env.run_until_idle();
+    env.remove();
+    let mut left = None;
+    for _ in 0..50 {
+        let plan = env.plan();
+        if plan.reclaimed && left.is_none() {
+            left = Some(env.runtime.containers.len());
+            assert_eq!(plan.phase, SyncPhase::Terminated);
+            assert!(!env.runtime.sandboxes.iter().any(|sandbox| sandbox.ready));
+            assert!(env.pod.cgroup_removed);
+        }
+        env.start_steps();
+        let in_flight = env.pod.in_flight.values();
+        let in_flight: Vec<Step> = in_flight.map(|call| call.step.clone()).collect();
+        let first = in_flight.iter().find(|step| !removes_a_record(step));
+        if let Some(step) = first.or(in_flight.first()) {
+            env.finish(step);
+        }
+    }
+    assert_eq!(left, Some(1), "a container, when the pod is reclaimed");
+    assert_eq!(env.plan().phase, SyncPhase::CleanedUp);
+}
