@@ -18,7 +18,7 @@ use rustix::process::Signal;
 use tonic::transport::Channel;
 use tonic::{Response, Status};
 
-use crate::manifests::{IMAGE, INIT_SCRIPT, SCRIPT};
+use crate::manifests::{IMAGE, INIT_SCRIPT, SCRIPT, VOLUMES_AND_TOKEN, VolumeMount};
 use crate::pods::pid_of;
 
 /// Paths that Kubernetes masks in a container by default.
@@ -63,6 +63,15 @@ pub(crate) struct BurstTimes {
     pub(crate) gone: Duration,
 }
 
+/// What a pod has besides its container.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct BaselineShape {
+    /// An init container.
+    pub(crate) init: bool,
+    /// Directories that exist before. Those that are not read-only are mounted into the init container, too.
+    pub(crate) volumes: &'static [VolumeMount],
+}
+
 struct BaselinePod {
     sandbox: String,
     /// Container ids, the main container last.
@@ -73,7 +82,9 @@ impl Baseline {
     pub(crate) fn new(node: &Node) -> Result<Self, HarnessError> {
         let socket = containerd::socket(node.scratch());
         let files = node.scratch().join("floor-files");
+        let volumes = VOLUMES_AND_TOKEN.iter().map(|(name, ..)| files.join(name));
         let made = std::fs::create_dir_all(&files)
+            .and_then(|()| volumes.into_iter().try_for_each(std::fs::create_dir_all))
             .and_then(|()| std::fs::write(files.join("hosts"), "127.0.0.1 localhost\n"))
             .and_then(|()| std::fs::write(files.join("end"), ""));
         made.map_err(|source| HarnessError::File {
@@ -89,14 +100,14 @@ impl Baseline {
         })
     }
 
-    /// Start and removal time of one pod, with or without an init container.
+    /// Start and removal time of one pod.
     pub(crate) async fn one(
         &self,
         n: usize,
-        init: bool,
+        shape: BaselineShape,
     ) -> Result<(Duration, Duration), HarnessError> {
         let began = Instant::now();
-        let up = self.start(n, init).await?;
+        let up = self.start(n, shape).await?;
         let started = began.elapsed();
         let began = Instant::now();
         self.stop(up).await?;
@@ -106,7 +117,7 @@ impl Baseline {
     /// Time from the exit of a container's process until the runtime reports it. The runtime is polled,
     /// because it sends each event to one subscriber only, and the node needs them.
     pub(crate) async fn exit(&self, n: usize, node: &Node) -> Result<Duration, HarnessError> {
-        let up = self.start(n, false).await?;
+        let up = self.start(n, BaselineShape::default()).await?;
         let main = up.containers.last().cloned().unwrap_or_default();
         let pid = pid_of(node, &main).await?;
         let began = Instant::now();
@@ -141,7 +152,7 @@ impl Baseline {
     ) -> Result<BurstTimes, HarnessError> {
         let one = async |n| {
             before(n).await?;
-            let up = self.start(1000 + n, false).await?;
+            let up = self.start(1000 + n, BaselineShape::default()).await?;
             after(n).await?;
             Ok::<BaselinePod, HarnessError>(up)
         };
@@ -171,7 +182,20 @@ impl Baseline {
         }
     }
 
-    async fn start(&self, n: usize, init: bool) -> Result<BaselinePod, HarnessError> {
+    /// What each container has, and volumes.
+    fn mounts<'a>(&self, volumes: impl Iterator<Item = &'a VolumeMount>) -> Vec<Mount> {
+        let volumes = volumes.map(|(name, at, readonly)| Mount {
+            readonly: *readonly,
+            ..self.mount(name, at)
+        });
+        let files = [
+            self.mount("hosts", "/etc/hosts"),
+            self.mount("end", "/dev/termination-log"),
+        ];
+        files.into_iter().chain(volumes).collect()
+    }
+
+    async fn start(&self, n: usize, shape: BaselineShape) -> Result<BaselinePod, HarnessError> {
         let mut client = self.client.clone();
         let config = self.sandbox(n);
         let run = RunPodSandboxRequest {
@@ -180,14 +204,17 @@ impl Baseline {
         };
         let sandbox = rpc("RunPodSandbox", client.run_pod_sandbox(run).await)?.pod_sandbox_id;
         let mut containers = Vec::new();
-        if init {
+        if shape.init {
+            let mounts = self.mounts(shape.volumes.iter().filter(|(_, _, readonly)| !readonly));
             let id = self
-                .container(&sandbox, &config, "init", INIT_SCRIPT)
+                .container(&sandbox, &config, ("init", INIT_SCRIPT), mounts)
                 .await?;
             self.ended(&id).await?;
             containers.push(id);
         }
-        containers.push(self.container(&sandbox, &config, "main", SCRIPT).await?);
+        let mounts = self.mounts(shape.volumes.iter());
+        let main = self.container(&sandbox, &config, ("main", SCRIPT), mounts);
+        containers.push(main.await?);
         Ok(BaselinePod {
             sandbox,
             containers,
@@ -227,8 +254,8 @@ impl Baseline {
         &self,
         sandbox: &str,
         of: &PodSandboxConfig,
-        name: &str,
-        script: &str,
+        (name, script): (&str, &str),
+        mounts: Vec<Mount>,
     ) -> Result<String, HarnessError> {
         let mut client = self.client.clone();
         let container = ContainerConfig {
@@ -242,10 +269,7 @@ impl Baseline {
             }),
             command: ["sh", "-c", script].map(str::to_owned).into(),
             log_path: format!("{name}/0.log"),
-            mounts: vec![
-                self.mount("hosts", "/etc/hosts"),
-                self.mount("end", "/dev/termination-log"),
-            ],
+            mounts,
             linux: Some(LinuxContainerConfig {
                 resources: Some(LinuxContainerResources {
                     cpu_shares: 2,

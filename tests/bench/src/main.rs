@@ -268,15 +268,14 @@ async fn one_at_a_time(
     table: &mut Table,
 ) -> Result<Vec<MeasuredPods>, HarnessError> {
     manifests::put_objects(node)?;
-    let mut bare = Pair::default();
-    let mut with_init = Pair::default();
+    let mut raw = ManifestKind::ALL.map(|kind| (kind.baseline(), Pair::default()));
     let mut kinds = ManifestKind::ALL.map(|kind| (kind, Pair::default()));
     let mut ready = Samples::default();
     // The first iteration is warm-up: caches, connections, the network bridge.
     for n in 0..=starts {
         eprint!("\rone at a time: {n}/{starts} ");
-        for (init, pair) in [(false, &mut bare), (true, &mut with_init)] {
-            let took = floor.one(n, init).await?;
+        for (shape, pair) in &mut raw {
+            let took = floor.one(n, *shape).await?;
             pair.add(n, took);
         }
         for (kind, pair) in &mut kinds {
@@ -299,8 +298,8 @@ async fn one_at_a_time(
         ("pod.start", "start", up),
         ("pod.delete", "delete → all gone", down),
     ] {
-        for (kind, pair) in &kinds {
-            let raw = of(if kind.has_init() { &with_init } else { &bare });
+        for ((kind, pair), (_, raw)) in kinds.iter().zip(&raw) {
+            let raw = of(raw);
             let what = format!("{what}, {}", kind.words());
             table.beside(&what, raw, of(pair));
             measured.push(MeasuredPods {

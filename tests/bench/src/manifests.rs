@@ -1,6 +1,8 @@
 use polylet_harness::{HarnessError, Node};
 use serde_json::{Value, json};
 
+use crate::baseline::BaselineShape;
+
 /// The image built by the harness.
 pub(crate) const IMAGE: &str = "docker.io/library/polylet-test:1";
 
@@ -9,6 +11,23 @@ pub(crate) const SCRIPT: &str = "trap 'exit 0' TERM; while :; do sleep 3600 & wa
 
 /// Command of an init container.
 pub(crate) const INIT_SCRIPT: &str = "true";
+
+/// A mount of a volume: its name, the path in the container, and whether it is read-only.
+pub(crate) type VolumeMount = (&'static str, &'static str, bool);
+
+/// The volumes of pods that have some, and the token that they have in a cluster.
+pub(crate) const VOLUMES_AND_TOKEN: &[VolumeMount] = &[
+    ("config", "/etc/bench", true),
+    ("secret", "/etc/secret", true),
+    ("work", "/work", false),
+    (
+        "token",
+        "/var/run/secrets/kubernetes.io/serviceaccount",
+        true,
+    ),
+];
+/// The same without the token.
+pub(crate) const VOLUMES: &[VolumeMount] = VOLUMES_AND_TOKEN.split_at(3).0;
 
 /// A kind of pod.
 #[derive(Clone, Copy)]
@@ -45,6 +64,18 @@ impl ManifestKind {
         matches!(self, Self::Full)
     }
 
+    /// What raw calls are to do for such a pod.
+    pub(crate) fn baseline(self) -> BaselineShape {
+        let volumes = match self {
+            Self::Bare => &[],
+            Self::Volumes | Self::Full => VOLUMES,
+        };
+        BaselineShape {
+            init: self.has_init(),
+            volumes,
+        }
+    }
+
     pub(crate) fn manifest(self, name: &str) -> String {
         let mut pod = pod(name);
         if !matches!(self, Self::Bare) {
@@ -53,11 +84,9 @@ impl ManifestKind {
                 {"name": "secret", "secret": {"secretName": "bench"}},
                 {"name": "work", "emptyDir": {}},
             ]);
-            pod["spec"]["containers"][0]["volumeMounts"] = json!([
-                {"name": "config", "mountPath": "/etc/bench"},
-                {"name": "secret", "mountPath": "/etc/secret"},
-                {"name": "work", "mountPath": "/work"},
-            ]);
+            let mount = |(name, path, _): &VolumeMount| json!({"name": name, "mountPath": path});
+            let mounts: Vec<Value> = VOLUMES.iter().map(mount).collect();
+            pod["spec"]["containers"][0]["volumeMounts"] = mounts.into();
         }
         if self.has_init() {
             pod["spec"]["initContainers"] = json!([{

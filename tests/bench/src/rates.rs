@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use polylet_harness::{HarnessError, Node};
 
 use crate::BenchArgs;
-use crate::baseline::Baseline;
+use crate::baseline::{Baseline, BaselineShape};
 use crate::idle::CpuUsage;
 use crate::manifests::ManifestKind;
 use crate::pods::PodDriver;
@@ -87,7 +87,7 @@ pub(crate) async fn measure(
 ) -> Result<(), HarnessError> {
     let count = args.burst;
     let floor = Baseline::new(node)?;
-    floor.one(0, false).await?;
+    floor.one(0, BaselineShape::default()).await?;
     let at_a_time = args.at_a_time.iter();
     let raw = at_a_time.map(|n| (*n, BurstRates::new(format!("raw CRI, {n} at a time"))));
     let mut raw: Vec<_> = raw.collect();

@@ -10,8 +10,8 @@ use serde_json::{Value, json};
 
 use self::agent::Agent;
 use self::patches::Patches;
-use crate::baseline::Baseline;
-use crate::manifests::{self, ManifestKind};
+use crate::baseline::{Baseline, BaselineShape};
+use crate::manifests::{self, ManifestKind, VOLUMES_AND_TOKEN};
 use crate::measure::{Samples, ms};
 use crate::{BenchArgs, idle, memory};
 
@@ -160,16 +160,19 @@ impl Bench<'_> {
     /// Measures raw calls and both agents in turn, so that disturbances affect all alike.
     async fn one_at_a_time(&mut self, starts: usize) -> Result<(), HarnessError> {
         let kinds = [ManifestKind::Bare, ManifestKind::Volumes];
-        let mut floor = [Samples::default(), Samples::default()];
+        let mut floor: [[Samples; 2]; 2] = Default::default();
         let mut up: [[Samples; 2]; 2] = Default::default();
         let mut down: [[Samples; 2]; 2] = Default::default();
         // The first iteration is warm-up.
         for n in 0..=starts {
             eprint!("\rone at a time: {n}/{starts} ");
-            let (started, stopped) = self.floor.one(n, false).await?;
-            if n > 0 {
-                floor[0].add(started);
-                floor[1].add(stopped);
+            for (volumes, floor) in [&[][..], VOLUMES_AND_TOKEN].into_iter().zip(&mut floor) {
+                let init = false;
+                let (started, stopped) = self.floor.one(n, BaselineShape { init, volumes }).await?;
+                if n > 0 {
+                    floor[0].add(started);
+                    floor[1].add(stopped);
+                }
             }
             for (at, kind) in kinds.iter().enumerate() {
                 let pod = manifest(*kind)?;
@@ -188,11 +191,11 @@ impl Bench<'_> {
         let of = format!("of {starts}");
         for (at, words) in words.iter().enumerate() {
             let what = format!("create → Ready, {words}, {of}");
-            self.table.times(&what, Some(&floor[0]), &up[at]);
+            self.table.times(&what, Some(&floor[at][0]), &up[at]);
         }
         for (at, words) in words.iter().enumerate() {
             let what = format!("delete → gone, {words}, {of}");
-            self.table.times(&what, Some(&floor[1]), &down[at]);
+            self.table.times(&what, Some(&floor[at][1]), &down[at]);
         }
         Ok(())
     }
