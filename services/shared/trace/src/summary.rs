@@ -170,21 +170,27 @@ pub fn versions(spans: &[SpanRecord]) -> BTreeMap<String, String> {
 }
 
 /// What a pod's start consisted of: how many containers and init containers ran, how many volumes were mounted, and
-/// whether images were pulled and containers probed. Starts of one shape do the same work. What
-/// began after its `end` does not count, nor do containers that still ran.
+/// whether images were pulled and containers probed; of a deletion, how many containers were removed. Traces of one
+/// shape do the same work. What began after its `end` does not count, nor do containers that still ran.
 pub fn shape(spans: &[SpanRecord], end: Timestamp) -> String {
     let spans = spans.iter().filter(|span| span.start <= end);
     let spans: Vec<&SpanRecord> = spans
         .filter(|span| span.name != RUN || span.end <= end)
         .collect();
-    let count = |prefix: &str, attribute: &str| {
-        let named = spans.iter().filter(|span| span.name.starts_with(prefix));
+    let count_all = |is_one: &dyn Fn(&str) -> bool, attribute: &str| {
+        let named = spans.iter().filter(|span| is_one(&span.name));
         let names: BTreeSet<&str> = named.map(|span| span.attribute(attribute)).collect();
         // Those without a name belong to one that has one.
         let without = usize::from(names.len() > 1 && names.contains(""));
         names.len() - without
     };
-    let mut shape = match count("sync.start", CONTAINER) {
+    let count =
+        |prefix: &str, attribute: &str| count_all(&|name| name.starts_with(prefix), attribute);
+    let containers = match count("sync.start", CONTAINER) {
+        0 => count_all(&|name| name == "sync.remove", CONTAINER),
+        started => started,
+    };
+    let mut shape = match containers {
         1 => "1 container".to_owned(),
         count => format!("{count} containers"),
     };
@@ -327,6 +333,13 @@ mod tests {
         spans.clear();
         spans.push(span(4, "volume.mount", 1, 2));
         assert_eq!(shape(&spans, end), "0 containers, 1 volume");
+        let deletion = [
+            container(2, "sync.stop", "web"),
+            container(3, "sync.remove", "web"),
+            container(4, "sync.remove", "init"),
+            span(5, "sync.remove_files", 6, 7),
+        ];
+        assert_eq!(shape(&deletion, end), "2 containers");
     }
 
     #[test]
