@@ -1,3 +1,4 @@
+use std::borrow::Borrow;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Keys with one due time each, ordered by it. Keys due at the same time come in the order of the
@@ -58,20 +59,34 @@ impl<K: Ord + Clone, T: Ord + Copy> DueQueue<K, T> {
     }
 
     /// Removes a key and returns its due time.
-    pub fn cancel(&mut self, key: &K) -> Option<T> {
+    pub fn cancel<Q>(&mut self, key: &Q) -> Option<T>
+    where
+        K: Borrow<Q>,
+        Q: Ord + ?Sized,
+    {
         let (key, due) = self.due.remove_entry(key)?;
         self.order.remove(&(due, key));
         Some(due)
     }
 
     /// The due time of a key.
-    pub fn due(&self, key: &K) -> Option<T> {
+    pub fn due<Q>(&self, key: &Q) -> Option<T>
+    where
+        K: Borrow<Q>,
+        Q: Ord + ?Sized,
+    {
         self.due.get(key).copied()
     }
 
     /// The earliest due time: when to wake up.
     pub fn next_due(&self) -> Option<T> {
         self.order.first().map(|(due, _)| *due)
+    }
+
+    /// The keys that are due at `now`, the earliest first.
+    pub fn all_due(&self, now: T) -> impl Iterator<Item = &K> {
+        let due = self.order.iter().take_while(move |(due, _)| *due <= now);
+        due.map(|(_, key)| key)
     }
 
     /// Removes and returns the earliest key that is due at `now`. Call it until it returns `None`.
@@ -116,6 +131,8 @@ mod tests {
         assert_eq!(queue.set("a", 3), Some(9));
         assert_eq!(queue.cancel(&"c"), Some(7));
         assert_eq!(queue.next_due(), Some(3));
+        assert_eq!(queue.all_due(2).count(), 0);
+        assert_eq!(queue.all_due(5).collect::<Vec<_>>(), [&"a", &"b"]);
         assert_eq!(queue.pop_due(2), None);
         assert_eq!(queue.pop_due(5), Some("a"));
         assert_eq!(queue.pop_due(5), Some("b"));

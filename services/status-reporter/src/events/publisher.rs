@@ -46,6 +46,8 @@ pub(super) struct EventPublisher {
     removals: mpsc::UnboundedReceiver<String>,
     removed: RemovedPods,
     queue: VecDeque<QueuedNotice>,
+    /// Warnings in the queue.
+    warnings: usize,
     connection: ApiConnection,
     in_flight: Option<LocalBoxFuture<'static, ()>>,
     received: NoticePositions,
@@ -75,6 +77,7 @@ impl EventPublisher {
             removals,
             removed: RemovedPods::default(),
             queue: VecDeque::new(),
+            warnings: 0,
             connection: ApiConnection::new(access),
             in_flight: None,
             received: sent.clone(),
@@ -140,8 +143,10 @@ impl EventPublisher {
                 }
                 continue;
             }
+            let notice = self.event_notice(notice);
+            self.warnings += usize::from(notice.warning);
             self.queue.push_back(QueuedNotice {
-                notice: self.event_notice(notice),
+                notice,
                 received: self.started.elapsed(),
                 position: (service.to_owned(), incarnation.to_owned(), number),
             });
@@ -186,10 +191,9 @@ impl EventPublisher {
     fn send_next(&mut self) -> Option<Duration> {
         while self.in_flight.is_none() {
             let now = self.started.elapsed();
-            let has_warning = self.queue.iter().any(|queued| queued.notice.warning);
             let busy = *self.busy.borrow_and_update();
             let received = self.queue.front()?.received;
-            let due = delay::due(received, self.queue.len(), has_warning, busy);
+            let due = delay::due(received, self.queue.len(), self.warnings > 0, busy);
             if due > now {
                 return Some(due);
             }
@@ -199,6 +203,7 @@ impl EventPublisher {
             let QueuedNotice {
                 notice, position, ..
             } = self.queue.pop_front()?;
+            self.warnings -= usize::from(notice.warning);
             if self.queue.is_empty() {
                 // A queue that was full once would stay as large.
                 self.queue = VecDeque::new();

@@ -1,10 +1,10 @@
 //! The queue of status requests: which are in flight, which wait, and which is next. One request per
 //! pod at a time; changes in the meantime go into the next one.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::time::Duration;
 
-use polylet_schedule::TokenBucket;
+use polylet_schedule::{DueQueue, TokenBucket};
 
 use super::desired::{ApiStatus, DesiredStatus};
 use super::pod_entry::PodEntry;
@@ -19,8 +19,8 @@ const MAX_IN_FLIGHT: usize = 8;
 pub(crate) struct PatchQueue {
     /// Boxed, as a map has room for twice as many values.
     pods: BTreeMap<String, Box<PodEntry>>,
-    /// Pods with a pending request and none in flight.
-    waiting: BTreeSet<String>,
+    /// Pods with a pending request and none in flight, and when it is due.
+    waiting: DueQueue<String, Duration>,
     in_flight: usize,
     /// No request before this time, and then a single one, as the API server was unavailable.
     unavailable_until: Option<Duration>,
@@ -87,7 +87,7 @@ impl PatchQueue {
         let entry = self.pods.get(pod);
         if entry.is_some_and(|e| e.desired.is_none() && e.api.is_none() && !e.in_flight) {
             self.pods.remove(pod);
-            self.waiting.remove(pod);
+            self.waiting.cancel(pod);
         }
     }
 
@@ -97,10 +97,9 @@ impl PatchQueue {
             return;
         };
         entry.update(others_waiting(&self.waiting, pod), now);
-        if entry.pending.is_some() && !entry.in_flight {
-            self.waiting.insert(pod.to_owned());
-        } else {
-            self.waiting.remove(pod);
+        match entry.pending.as_ref().filter(|_| !entry.in_flight) {
+            Some(pending) => drop(self.waiting.set(pod.to_owned(), pending.due)),
+            None => drop(self.waiting.cancel(pod)),
         }
     }
 
@@ -124,10 +123,7 @@ impl PatchQueue {
         if self.in_flight >= max_in_flight {
             return None;
         }
-        let waiting = self.waiting.iter().filter_map(|pod| self.pods.get(pod));
-        let due = waiting
-            .filter_map(|pod| Some(pod.pending.as_ref()?.due))
-            .min()?;
+        let due = self.waiting.next_due()?;
         Some(
             due.max(self.unavailable_until.unwrap_or_default())
                 .max(self.rate_limited_until),
@@ -146,6 +142,9 @@ impl PatchQueue {
             Some(_) => 1,
             None => MAX_IN_FLIGHT,
         };
+        if self.in_flight >= max_in_flight {
+            return requests;
+        }
         for pod in self.due_by_priority(now) {
             if self.in_flight >= max_in_flight {
                 break;
@@ -158,14 +157,12 @@ impl PatchQueue {
                 entry.update(others_waiting(&self.waiting, &pod), now);
             }
             let Some(request) = entry.request(&pod) else {
-                self.waiting.remove(&pod);
+                self.waiting.cancel(&pod);
                 continue;
             };
-            if entry
-                .pending
-                .as_ref()
-                .is_some_and(|pending| pending.due > now)
-            {
+            let due = entry.pending.as_ref().map(|pending| pending.due);
+            if let Some(later) = due.filter(|due| *due > now) {
+                self.waiting.set(pod, later);
                 continue;
             }
             if let Err(at) = rate_limit.try_take(now) {
@@ -173,7 +170,7 @@ impl PatchQueue {
                 break;
             }
             entry.on_sent(now);
-            self.waiting.remove(&pod);
+            self.waiting.cancel(&pod);
             self.in_flight += 1;
             requests.push(request);
         }
@@ -181,9 +178,9 @@ impl PatchQueue {
     }
 
     fn due_by_priority(&self, now: Duration) -> Vec<String> {
-        let due = self.waiting.iter().filter_map(|pod| {
+        let due = self.waiting.all_due(now).filter_map(|pod| {
             let pending = self.pods.get(pod)?.pending.as_ref()?;
-            (pending.due <= now).then(|| (pending.priority, pending.due, pod.clone()))
+            Some((pending.priority, pending.due, pod.clone()))
         });
         let mut due: Vec<_> = due.collect();
         due.sort();
@@ -212,6 +209,6 @@ impl PatchQueue {
 }
 
 /// The number of waiting pods beside one.
-fn others_waiting(waiting: &BTreeSet<String>, pod: &str) -> usize {
-    waiting.len() - usize::from(waiting.contains(pod))
+fn others_waiting(waiting: &DueQueue<String, Duration>, pod: &str) -> usize {
+    waiting.len() - usize::from(waiting.due(pod).is_some())
 }
