@@ -22,6 +22,6 @@ pub const STATUS: u32 = 3;
 /// Level of `polylet.supervisor.v1`.
 pub const SUPERVISOR: u32 = 14;
 /// Level of `polylet.sync.v1`.
-pub const SYNC: u32 = 7;
+pub const SYNC: u32 = 19;
 /// Level of `polylet.volume.v1`.
 pub const VOLUME: u32 = 2;
