@@ -50,6 +50,12 @@ pub fn trim() {
     stack::trim();
 }
 
+/// Returns the memory below the end of this thread's stack alone, which takes microseconds: for moments that no burst
+/// precedes.
+pub(crate) fn trim_stack() {
+    stack::trim();
+}
+
 fn trim_heap() {
     #[cfg(target_env = "gnu")]
     {

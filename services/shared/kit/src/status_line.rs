@@ -9,7 +9,7 @@ use polylet_wire::lifecycle::v1::{HealthCondition, Peer};
 
 use crate::ctx::Ctx;
 use crate::service::Activity;
-use crate::{notify, status_change};
+use crate::{memory, notify, status_change};
 
 /// The least time between two lines, in which changes are collected.
 const INTERVAL: Duration = Duration::from_secs(1);
@@ -33,6 +33,8 @@ pub(crate) async fn publish(ctx: Ctx, activity: Option<Activity>) {
             notify::status(&line);
             published = line;
         }
+        // A service without spans has no end of a burst at which it is trimmed.
+        memory::trim_stack();
         // Of the activity there are no notifications: it is looked at with each pulse.
         let changed = tokio::time::timeout(until_pulse(), status_change::notified()).await;
         if changed.is_ok() {

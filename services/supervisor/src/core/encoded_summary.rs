@@ -15,8 +15,10 @@ const MAX_TEXT: usize = 256;
 const MAX_STEPS: usize = 256;
 /// Most services with a version.
 const MAX_VERSIONS: usize = 64;
-/// Shared strings besides versions and steps: root, namespace, shape and outcome.
-const SHARED: usize = 4;
+/// Shared strings besides those of steps: root, namespace, shape, outcome, and all versions.
+const SHARED: usize = 5;
+/// Between the parts of a shared string that has several.
+const SEPARATOR: char = '\0';
 
 /// A summary in compact form: ID, start, duration, uid, name, the indices of shared strings, times of steps.
 #[derive(Debug)]
@@ -37,7 +39,6 @@ impl EncodedSummary {
         put(&mut bytes, nanos(summary.duration));
         put_text(&mut bytes, &summary.uid);
         put_text(&mut bytes, &summary.name);
-        put(&mut bytes, as_number(versions.len()));
         put(&mut bytes, as_number(steps.len()));
         let shared = [
             &summary.root,
@@ -45,15 +46,16 @@ impl EncodedSummary {
             &summary.shape,
             &summary.outcome,
         ];
-        let shared = shared.into_iter();
-        let of_versions = versions
-            .iter()
-            .flat_map(|(service, version)| [*service, *version]);
-        let of_steps = steps
-            .iter()
-            .flat_map(|(step, _)| [&step.service, &step.operation]);
-        for text in shared.chain(of_versions).chain(of_steps) {
+        for text in shared {
             put(&mut bytes, strings.acquire(cut(text)).into());
+        }
+        let versions = versions
+            .iter()
+            .flat_map(|(service, version)| [service.as_str(), version.as_str()]);
+        put(&mut bytes, strings.acquire(&joined(versions)).into());
+        for (step, _) in &steps {
+            let step = joined([step.service.as_str(), step.operation.as_str()]);
+            put(&mut bytes, strings.acquire(&step).into());
         }
         for (_, time) in &steps {
             put(&mut bytes, nanos(*time));
@@ -84,33 +86,35 @@ impl EncodedSummary {
         for _ in 0..head.shared() {
             indices.push(reader.index()?);
         }
-        let mut texts = indices
-            .into_iter()
-            .map(|index| strings.get(index).to_owned());
+        let mut texts = indices.into_iter().map(|index| strings.get(index));
         let mut text = || texts.next();
         let (root, namespace, shape, outcome) = (text()?, text()?, text()?, text()?);
-        let mut versions = Vec::new();
-        for _ in 0..head.versions {
-            versions.push((text()?, text()?));
+        let mut versions = text()?.split(SEPARATOR);
+        let mut known = Vec::new();
+        while let (Some(service), Some(version)) = (versions.next(), versions.next()) {
+            known.push((service.to_owned(), version.to_owned()));
         }
         let mut steps = Vec::new();
         for _ in 0..head.steps {
-            let (service, operation) = (text()?, text()?);
-            let time = Duration::from_nanos(reader.number()?);
-            steps.push((StepName { service, operation }, time));
+            let (service, operation) = text()?.split_once(SEPARATOR)?;
+            let step = StepName {
+                service: service.to_owned(),
+                operation: operation.to_owned(),
+            };
+            steps.push((step, Duration::from_nanos(reader.number()?)));
         }
         Some(TraceSummary {
             id: head.id,
-            root,
+            root: root.to_owned(),
             uid: head.uid,
-            namespace,
+            namespace: namespace.to_owned(),
             name: head.name,
-            shape,
-            outcome,
+            shape: shape.to_owned(),
+            outcome: outcome.to_owned(),
             start: head.start,
             duration: head.duration,
             steps: steps.into_iter().collect(),
-            versions: versions.into_iter().collect(),
+            versions: known.into_iter().collect(),
         })
     }
 
@@ -150,14 +154,13 @@ struct Head {
     duration: Duration,
     uid: String,
     name: String,
-    versions: usize,
     steps: usize,
 }
 
 impl Head {
     /// The number of indices.
     fn shared(&self) -> usize {
-        SHARED + 2 * (self.versions + self.steps)
+        SHARED + self.steps
     }
 }
 
@@ -173,7 +176,6 @@ impl Reader<'_> {
             duration: Duration::from_nanos(self.number()?),
             uid: self.text()?,
             name: self.text()?,
-            versions: usize::try_from(self.number()?).ok()?,
             steps: usize::try_from(self.number()?).ok()?,
         })
     }
@@ -216,6 +218,15 @@ fn put_text(bytes: &mut Vec<u8>, text: &str) {
     let text = cut(text);
     put(bytes, as_number(text.len()));
     bytes.extend_from_slice(text.as_bytes());
+}
+
+/// The parts as one string.
+fn joined<'a>(parts: impl IntoIterator<Item = &'a str>) -> String {
+    let parts = parts.into_iter();
+    let parts: Vec<String> = parts
+        .map(|part| cut(part).replace(SEPARATOR, "\u{fffd}"))
+        .collect();
+    parts.join("\0")
 }
 
 fn as_number(count: usize) -> u64 {

@@ -54,6 +54,41 @@ proptest! {
 }
 
 #[test]
+fn the_separator_of_shared_strings_is_replaced_in_names() {
+    let step = StepName {
+        service: "a\0b".to_owned(),
+        operation: "\0".to_owned(),
+    };
+    let summary = TraceSummary {
+        id: [1; 16],
+        root: "r\0".to_owned(),
+        uid: String::new(),
+        namespace: String::new(),
+        name: String::new(),
+        shape: String::new(),
+        outcome: String::new(),
+        start: Timestamp::UNIX_EPOCH,
+        duration: Duration::ZERO,
+        steps: BTreeMap::from([(step, Duration::ZERO)]),
+        versions: BTreeMap::from([("\0".to_owned(), "1\0.2".to_owned())]),
+    };
+    let mut strings = StringTable::default();
+    let encoded = EncodedSummary::new(&summary, &mut strings, &mut ByteBlocks::default());
+    let decoded = encoded.decode(&strings).unwrap();
+    let step = decoded.steps.keys().next().unwrap();
+    assert_eq!(
+        (step.service.as_str(), step.operation.as_str()),
+        ("a\u{fffd}b", "\u{fffd}")
+    );
+    let versions: Vec<_> = decoded.versions.into_iter().collect();
+    assert_eq!(
+        versions,
+        [("\u{fffd}".to_owned(), "1\u{fffd}.2".to_owned())]
+    );
+    assert_eq!(decoded.root, "r\0");
+}
+
+#[test]
 fn hostile_summaries_are_cut_and_keep_their_sum() {
     let step = |n: u64| {
         let name = StepName {
