@@ -262,3 +262,37 @@ fn record_pod(span: &Span, manifest: &Manifest) {
         count(spec.volumes.as_ref().map(Vec::len)),
     );
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn nothing_follows_the_removal_at_the_api_server() {
+        let pod = json!({"metadata": {"name": "p", "namespace": "n", "uid": "u",
+            "deletionTimestamp": "2026-01-02T03:04:05Z"}, "spec": {"containers": []}});
+        let manifest = Manifest::from_json(pod.to_string().as_bytes()).unwrap();
+        let cause = Cause {
+            traceparent: "00-11111111111111111111111111111111-2222222222222222-01".to_owned(),
+            ..Cause::default()
+        };
+        let ended = PodStatus {
+            phase: Some("Succeeded".to_owned()),
+            ..PodStatus::default()
+        };
+        let started = BTreeSet::from(["u".to_owned()]);
+        let mut traces = StartTraces::new(started, String::new(), String::new());
+        let mut outcome = |is_removed| {
+            let span = traces.span(&manifest, &ended, is_removed, &cause);
+            span.map(|span| span.outcome)
+        };
+        assert_eq!(outcome(false), Some(None), "the last status");
+        assert_eq!(outcome(true), Some(Some(outcome::REMOVED)));
+        assert_eq!(outcome(false), None, "of records that are removed later");
+        traces.remove("u");
+        let later = traces.span(&manifest, &ended, false, &cause);
+        assert_eq!(later.unwrap().outcome, Some(outcome::SUCCEEDED));
+    }
+}

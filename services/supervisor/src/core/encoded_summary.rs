@@ -18,7 +18,7 @@ const MAX_VERSIONS: usize = 64;
 /// Shared strings besides those of steps: root, namespace, shape, outcome, and all versions.
 const SHARED: usize = 5;
 /// Between the parts of a shared string that has several.
-const SEPARATOR: char = '\0';
+const SEPARATOR: &str = "\0";
 
 /// A summary in compact form: ID, start, duration, uid, name, the indices of shared strings, times of steps.
 #[derive(Debug)]
@@ -226,7 +226,7 @@ fn joined<'a>(parts: impl IntoIterator<Item = &'a str>) -> String {
     let parts: Vec<String> = parts
         .map(|part| cut(part).replace(SEPARATOR, "\u{fffd}"))
         .collect();
-    parts.join("\0")
+    parts.join(SEPARATOR)
 }
 
 fn as_number(count: usize) -> u64 {

@@ -167,8 +167,11 @@ impl Bench<'_> {
         for n in 0..=starts {
             eprint!("\rone at a time: {n}/{starts} ");
             for (volumes, floor) in [&[][..], VOLUMES_AND_TOKEN].into_iter().zip(&mut floor) {
-                let init = false;
-                let (started, stopped) = self.floor.one(n, BaselineShape { init, volumes }).await?;
+                let shape = BaselineShape {
+                    volumes,
+                    ..BaselineShape::default()
+                };
+                let (started, stopped) = self.floor.one(n, shape).await?;
                 if n > 0 {
                     floor[0].add(started);
                     floor[1].add(stopped);

@@ -162,3 +162,50 @@ fn a_removed_init_container_of_a_static_pod_has_completed_before_the_restart() {
     let restored = message(&mut next).unwrap();
     assert!(restored.starts_with("Unable to get init container status"));
 }
+
+#[test]
+fn a_deleted_pod_that_is_served_is_deletable_once_it_is_reclaimed() {
+    let with_deletion = |deleted: bool| {
+        let mut pod = json!({"metadata": {"name": "p", "namespace": "n", "uid": "u"},
+            "spec": {"containers": [{"name": "a", "image": "x"}]}});
+        if deleted {
+            pod["metadata"]["deletionTimestamp"] = json!("2026-01-02T03:04:05Z");
+        }
+        Manifest::from_json(pod.to_string().as_bytes()).unwrap()
+    };
+    for (deleted, reclaimed, served, expected) in [
+        (true, true, true, true),
+        (false, true, true, false),
+        (true, false, true, false),
+        (true, true, false, false),
+    ] {
+        let manifest = with_deletion(deleted);
+        let mut manager = ready();
+        let source = ManifestSource::Api;
+        manager
+            .facts
+            .set_desired(ManifestSource::File, "u".into(), None);
+        let desired = DesiredManifest {
+            manifest: manifest.clone(),
+            stale: false,
+        };
+        manager
+            .facts
+            .set_desired(source, "u".into(), served.then_some(desired));
+        manager
+            .facts
+            .set_runtime_state("u".into(), runtime_state(ContainerPhase::Exited));
+        let progress = SyncProgress {
+            reclaimed,
+            last_manifest: (!served).then_some(manifest),
+            ..progress(PodWorkerState::Terminated)
+        };
+        manager.facts.set_progress("u".into(), Some(progress));
+        let published = reconcile_all(&mut manager).unwrap();
+        assert_eq!(
+            published.is_deletable(),
+            expected,
+            "{deleted} {reclaimed} {served}"
+        );
+    }
+}
