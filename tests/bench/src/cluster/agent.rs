@@ -157,6 +157,28 @@ impl<'a> Agent<'a> {
         Ok(at - began)
     }
 
+    /// Waits until the agent has removed the containers and the files of its deleted pods, so that this work
+    /// is not counted to the pod that is measured next. Both agents do it after the API server has forgotten
+    /// the pod. The kubelet leaves the sandbox to a garbage collection each minute.
+    pub(super) async fn settle(&self) -> Result<(), HarnessError> {
+        let pods = self.node.dirs().root.join("pods");
+        let what = format!("{}: containers and files to be removed", self.program());
+        wait::until(what, async || {
+            let containers = match self.node.containerd.cri().containers().await {
+                Ok(containers) => containers.len(),
+                Err(error) => return wait::Poll::Pending(error.to_string()),
+            };
+            let files = std::fs::read_dir(&pods)
+                .map(Iterator::count)
+                .unwrap_or_default();
+            match containers + files {
+                0 => wait::Poll::Ready(()),
+                _ => wait::Poll::Pending(format!("{containers} containers, {files} directories")),
+            }
+        })
+        .await
+    }
+
     /// Time from the exit of the main container's process to the watch event.
     pub(super) async fn exit(&mut self, name: &str) -> Result<Duration, HarnessError> {
         let main = |held: &BTreeMap<String, Value>| {

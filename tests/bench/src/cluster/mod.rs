@@ -182,6 +182,7 @@ impl Bench<'_> {
                 for (which, side) in self.sides.iter_mut().enumerate() {
                     let name = format!("{}-{}-{n}", kind.name(), side.program());
                     let (started, stopped) = (side.up(&name, &pod).await?, side.down(&name).await?);
+                    side.settle().await?;
                     if n > 0 {
                         up[at][which].add(started);
                         down[at][which].add(stopped);
