@@ -19,6 +19,7 @@ use tonic::transport::Channel;
 use tonic::{Response, Status};
 
 use crate::manifests::{IMAGE, INIT_SCRIPT, SCRIPT, VOLUMES_AND_TOKEN, VolumeMount};
+use crate::pod_hooks::PodHooks;
 use crate::pods::pid_of;
 
 /// Paths that Kubernetes masks in a container by default.
@@ -100,17 +101,18 @@ impl Baseline {
         })
     }
 
-    /// Start and removal time of one pod.
+    /// Start and removal time of one pod, with the hooks.
     pub(crate) async fn one(
         &self,
         n: usize,
         shape: BaselineShape,
+        hooks: &impl PodHooks,
     ) -> Result<(Duration, Duration), HarnessError> {
         let began = Instant::now();
-        let up = self.start(n, shape).await?;
+        let up = self.start_with(n, n, shape, hooks).await?;
         let started = began.elapsed();
         let began = Instant::now();
-        self.stop(up).await?;
+        self.stop_with(n, up, hooks).await?;
         Ok((started, began.elapsed()))
     }
 
@@ -128,37 +130,22 @@ impl Baseline {
         Ok(took)
     }
 
-    /// Times to start `count` pods, a few at a time, and to remove them as many at a time. Calls `report`
-    /// once all are up.
+    /// Times to start `count` pods, a few at a time, and to remove them as many at a time, with the hooks.
+    /// Calls `report` once all are up.
     pub(crate) async fn many(
         &self,
         count: usize,
         at_a_time: usize,
+        hooks: &impl PodHooks,
         report: impl FnOnce(),
     ) -> Result<BurstTimes, HarnessError> {
-        let nothing = async |_| Ok(());
-        self.many_with_hooks(count, at_a_time, nothing, nothing, report)
-            .await
-    }
-
-    /// Like [`Self::many`], with a hook before and after each pod's start.
-    pub(crate) async fn many_with_hooks(
-        &self,
-        count: usize,
-        at_a_time: usize,
-        before: impl AsyncFn(usize) -> Result<(), HarnessError>,
-        after: impl AsyncFn(usize) -> Result<(), HarnessError>,
-        report: impl FnOnce(),
-    ) -> Result<BurstTimes, HarnessError> {
-        let one = async |n| {
-            before(n).await?;
-            let up = self.start(1000 + n, BaselineShape::default()).await?;
-            after(n).await?;
-            Ok::<BaselinePod, HarnessError>(up)
-        };
         let began = Instant::now();
-        let all: Vec<BaselinePod> = stream::iter(0..count)
-            .map(&one)
+        let all: Vec<(usize, BaselinePod)> = stream::iter(0..count)
+            .map(async |n| {
+                let shape = BaselineShape::default();
+                let up = self.start_with(n, 1000 + n, shape, hooks).await?;
+                Ok::<_, HarnessError>((n, up))
+            })
             .buffer_unordered(at_a_time)
             .try_collect()
             .await?;
@@ -166,12 +153,36 @@ impl Baseline {
         report();
         let began = Instant::now();
         stream::iter(all)
-            .map(|up| self.stop(up))
+            .map(|(n, up)| self.stop_with(n, up, hooks))
             .buffer_unordered(at_a_time)
             .try_collect::<Vec<()>>()
             .await?;
         let gone = began.elapsed();
         Ok(BurstTimes { up, gone })
+    }
+
+    async fn start_with(
+        &self,
+        n: usize,
+        sandbox: usize,
+        shape: BaselineShape,
+        hooks: &impl PodHooks,
+    ) -> Result<BaselinePod, HarnessError> {
+        hooks.before_start(n).await?;
+        let up = self.start(sandbox, shape).await?;
+        hooks.after_start(n).await?;
+        Ok(up)
+    }
+
+    async fn stop_with(
+        &self,
+        n: usize,
+        up: BaselinePod,
+        hooks: &impl PodHooks,
+    ) -> Result<(), HarnessError> {
+        hooks.before_stop(n).await?;
+        self.stop(up).await?;
+        hooks.after_stop(n).await
     }
 
     fn mount(&self, file: &str, at: &str) -> Mount {

@@ -13,6 +13,7 @@ mod manifests;
 mod measure;
 mod memory;
 mod overhead;
+mod pod_hooks;
 mod pods;
 mod probes;
 mod rates;
@@ -28,6 +29,7 @@ use clap::Parser;
 use polylet_harness::error::report;
 use polylet_harness::{Flavour, HarnessError, Node, NodeOptions, build, guard, packages, scratch};
 
+use crate::pod_hooks::NoHooks;
 use baseline::Baseline;
 use manifests::ManifestKind;
 use measure::Samples;
@@ -246,7 +248,7 @@ async fn measure_all(
     table.rest(0, &idle::measure(node, "polylet", window).await);
 
     eprintln!("{} pods by raw CRI, ten at a time", args.burst);
-    let raw = floor.many(args.burst, 10, || ()).await?;
+    let raw = floor.many(args.burst, 10, &NoHooks, || ()).await?;
     eprintln!("{} pods by Polylet, at once", args.burst);
     let names = pods.put_many(args.burst, |name| ManifestKind::Bare.manifest(name))?;
     let started = pods.all_ready(&names).await?;
@@ -275,7 +277,7 @@ async fn one_at_a_time(
     for n in 0..=starts {
         eprint!("\rone at a time: {n}/{starts} ");
         for (shape, pair) in &mut raw {
-            let took = floor.one(n, *shape).await?;
+            let took = floor.one(n, *shape, &NoHooks).await?;
             pair.add(n, took);
         }
         for (kind, pair) in &mut kinds {

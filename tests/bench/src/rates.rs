@@ -9,6 +9,7 @@ use crate::BenchArgs;
 use crate::baseline::{Baseline, BaselineShape};
 use crate::idle::CpuUsage;
 use crate::manifests::ManifestKind;
+use crate::pod_hooks::NoHooks;
 use crate::pods::PodDriver;
 
 /// How often all is measured.
@@ -87,7 +88,7 @@ pub(crate) async fn measure(
 ) -> Result<(), HarnessError> {
     let count = args.burst;
     let floor = Baseline::new(node)?;
-    floor.one(0, BaselineShape::default()).await?;
+    floor.one(0, BaselineShape::default(), &NoHooks).await?;
     let at_a_time = args.at_a_time.iter();
     let raw = at_a_time.map(|n| (*n, BurstRates::new(format!("raw CRI, {n} at a time"))));
     let mut raw: Vec<_> = raw.collect();
@@ -104,7 +105,9 @@ pub(crate) async fn measure(
                 starts.add(began.elapsed(), &start);
                 deletion = Some(used());
             };
-            let times = floor.many(count, (*at_a_time).max(1), on_up).await?;
+            let times = floor
+                .many(count, (*at_a_time).max(1), &NoHooks, on_up)
+                .await?;
             if let Some(deletion) = deletion {
                 deletions.add(times.gone, &deletion);
             }

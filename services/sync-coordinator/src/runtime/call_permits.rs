@@ -9,7 +9,7 @@ use std::pin::pin;
 use std::time::Duration;
 
 use jiff::SignedDuration;
-use tokio::sync::{Semaphore, SemaphorePermit};
+use tokio::sync::{Semaphore, SemaphorePermit, watch};
 use tokio::time::Instant;
 
 use super::failure;
@@ -19,6 +19,8 @@ use crate::core::step::StepFailure;
 
 /// How long a call counts as work under way.
 const ACTIVE_TIME: Duration = Duration::from_secs(10);
+/// How long a call waits for others that go first.
+const MAX_YIELD: Duration = Duration::from_secs(10);
 /// The bound of all calls in flight.
 const MAX_IN_FLIGHT: usize = 160;
 
@@ -30,6 +32,24 @@ pub struct CallPermits {
     permits: Cell<usize>,
     active: Semaphore,
     in_flight: Semaphore,
+    /// How many calls wait for a permit or are under way.
+    unfinished: watch::Sender<usize>,
+}
+
+/// A call that counts as unfinished until this is dropped.
+struct UnfinishedCall<'a>(&'a watch::Sender<usize>);
+
+impl<'a> UnfinishedCall<'a> {
+    fn new(unfinished: &'a watch::Sender<usize>) -> Self {
+        unfinished.send_modify(|count| *count += 1);
+        UnfinishedCall(unfinished)
+    }
+}
+
+impl Drop for UnfinishedCall<'_> {
+    fn drop(&mut self) {
+        self.0.send_modify(|count| *count -= 1);
+    }
 }
 
 impl CallPermits {
@@ -43,6 +63,7 @@ impl CallPermits {
             permits: Cell::new(permits),
             active: Semaphore::new(permits),
             in_flight: Semaphore::new(MAX_IN_FLIGHT),
+            unfinished: watch::Sender::new(0),
         }
     }
 
@@ -52,13 +73,40 @@ impl CallPermits {
         kind: CallKind,
         call: impl Future<Output = Result<T, E>>,
     ) -> Result<Result<T, E>, StepFailure> {
+        self.run_after(async {}, kind, call).await
+    }
+
+    /// The same for a call that nothing waits for: those of `others` go first, up to [`MAX_YIELD`].
+    pub async fn run_after_others<T, E>(
+        &self,
+        others: &CallPermits,
+        kind: CallKind,
+        call: impl Future<Output = Result<T, E>>,
+    ) -> Result<Result<T, E>, StepFailure> {
+        let mut unfinished = others.unfinished.subscribe();
+        let limit = Instant::now() + MAX_YIELD;
+        let idle = async move {
+            // Neither the limit nor the end of the process is an error.
+            let _ = tokio::time::timeout_at(limit, unfinished.wait_for(|count| *count == 0)).await;
+        };
+        self.run_after(idle, kind, call).await
+    }
+
+    async fn run_after<T, E>(
+        &self,
+        turn: impl Future<Output = ()>,
+        kind: CallKind,
+        call: impl Future<Output = Result<T, E>>,
+    ) -> Result<Result<T, E>, StepFailure> {
         let draining = |_| failure("Draining", "the process is shutting down");
+        let unfinished = UnfinishedCall::new(&self.unfinished);
         let _in_flight = self.in_flight.acquire().await.map_err(draining)?;
         let active = self.active.acquire().await.map_err(draining)?;
+        turn.await;
         let started = Instant::now();
         let mut call = pin!(call);
         let Ok(result) = tokio::time::timeout(ACTIVE_TIME, &mut call).await else {
-            drop(active);
+            drop((active, unfinished));
             return Ok(call.await);
         };
         if result.is_ok() {
@@ -131,6 +179,43 @@ mod tests {
         let waited = timeout(Duration::from_secs(36_000), hung).await;
         assert!(waited.is_err());
         assert_eq!(started.get(), MAX_IN_FLIGHT);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn calls_that_nothing_waits_for_go_last_but_go() {
+        let stops = CallPermits::new(LimitedCalls::StopSandbox, ConcurrencyLimit::fixed(2));
+        let removals = CallPermits::new(LimitedCalls::Remove, ConcurrencyLimit::fixed(2));
+        let started = Instant::now();
+        let stop = |seconds| {
+            stops.run(kind(), async move {
+                sleep(Duration::from_secs(seconds)).await;
+                Never::Ok(())
+            })
+        };
+        let remove = || async {
+            let done = async { Ok::<_, Infallible>(started.elapsed().as_secs()) };
+            removals.run_after_others(&stops, kind(), done).await
+        };
+        let at = |seconds| Ok(Ok(seconds));
+        assert_eq!(remove().await, at(0), "nothing else is under way");
+        let (_, removed, other) = tokio::join!(
+            join_all((0..4).map(|_| stop(1))),
+            remove(),
+            removals.run(kind(), async { Ok::<_, Infallible>(()) })
+        );
+        assert_eq!((removed, other), (at(2), Ok(Ok(()))));
+        let started_at = started.elapsed().as_secs();
+        let (_, removed) = tokio::join!(
+            join_all((0..40).map(|_| stop(1))),
+            join_all([remove(), remove(), remove()])
+        );
+        assert!(removed.iter().all(|done| *done == at(started_at + 10)));
+        let (_, removed) = tokio::join!(timeout(Duration::from_secs(60), stop(3600)), remove());
+        assert_eq!(
+            removed,
+            at(started_at + 30),
+            "a stop that hangs no longer counts"
+        );
     }
 
     /// Calls that share a runtime which does so many at once; returns the most that ran at once at the end.

@@ -10,6 +10,8 @@ use super::{RuntimeManager, StepContext, cri_failure, files};
 use crate::core::concurrency_limit::CallKind;
 use crate::core::step::{StepFailure, StepOutcome};
 
+const REMOVE_CONTAINER: &str = "RemoveContainer";
+
 /// Stops a container: the runtime sends its stop signal, waits for the grace period in seconds, and
 /// kills it.
 pub async fn stop_container(
@@ -58,7 +60,8 @@ fn kill_failure(reason: &str, error: &CriError) -> StepFailure {
     }
 }
 
-/// Removes a container, its log and the link to it.
+/// Removes a container, its log and the link to it. Stops of sandboxes go first: pods are forgotten, and replaced,
+/// when they are done, and what is removed holds nothing that others need.
 pub async fn remove_container(
     manager: &Rc<RuntimeManager>,
     context: &StepContext,
@@ -70,7 +73,15 @@ pub async fn remove_container(
     if let Some(observed) = context.observed.container(id) {
         files::remove_attempt_files(manager, context, container, observed.attempt);
     }
-    remove(manager, context, id).await
+    let runtime = context.runtime(manager);
+    let kind = call_kind(context, REMOVE_CONTAINER);
+    let removal = runtime.remove_container(id);
+    let removed = manager
+        .removals
+        .run_after_others(&manager.sandbox_stops, kind, removal)
+        .await?;
+    removed.map_err(|error| cri_failure("RemoveContainerError", &error))?;
+    Ok(StepOutcome::Done)
 }
 
 /// Removes a container that is created again. Its log stays.
@@ -81,23 +92,15 @@ pub async fn remove_for_restart(
     container: &str,
 ) -> Result<StepOutcome, StepFailure> {
     files::remove_log_link(manager, &context.pod, container, id);
-    remove(manager, context, id).await
-}
-
-async fn remove(
-    manager: &Rc<RuntimeManager>,
-    context: &StepContext,
-    id: &str,
-) -> Result<StepOutcome, StepFailure> {
     let runtime = context.runtime(manager);
-    let kind = call_kind(context, "RemoveContainer");
+    let kind = call_kind(context, REMOVE_CONTAINER);
     let removal = runtime.remove_container(id);
     let removed = manager.removals.run(kind, removal).await?;
     removed.map_err(|error| cri_failure("RemoveContainerError", &error))?;
     Ok(StepOutcome::Done)
 }
 
-/// Removes a sandbox.
+/// Removes a sandbox, after the stops of others.
 pub async fn remove_sandbox(
     manager: &Rc<RuntimeManager>,
     context: &StepContext,
@@ -106,7 +109,10 @@ pub async fn remove_sandbox(
     let runtime = context.runtime(manager);
     let kind = call_kind(context, "RemovePodSandbox");
     let removal = runtime.remove_pod_sandbox(id);
-    let removed = manager.removals.run(kind, removal).await?;
+    let removed = manager
+        .removals
+        .run_after_others(&manager.sandbox_stops, kind, removal)
+        .await?;
     removed.map_err(|error| cri_failure("RemoveSandboxError", &error))?;
     Ok(StepOutcome::Done)
 }

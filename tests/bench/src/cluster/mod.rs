@@ -9,10 +9,11 @@ use polylet_harness::{Cluster, ClusterOptions, HarnessError, Node, NodeOptions};
 use serde_json::{Value, json};
 
 use self::agent::Agent;
-use self::patches::Patches;
+use self::patches::{ApiServerBaseline, Patches};
 use crate::baseline::{Baseline, BaselineShape};
 use crate::manifests::{self, ManifestKind, VOLUMES_AND_TOKEN};
 use crate::measure::{Samples, ms};
+use crate::pod_hooks::NoHooks;
 use crate::{BenchArgs, idle, memory};
 
 /// One of the two agents.
@@ -36,6 +37,7 @@ mod table;
 
 pub(crate) use large::large;
 pub(crate) use table::ClusterTable;
+use table::TimesInTurn;
 
 const SETTINGS: &str = "/api/v1/namespaces/default/configmaps";
 
@@ -159,47 +161,51 @@ impl Bench<'_> {
 
     /// Measures raw calls and both agents in turn, so that disturbances affect all alike.
     async fn one_at_a_time(&mut self, starts: usize) -> Result<(), HarnessError> {
-        let kinds = [ManifestKind::Bare, ManifestKind::Volumes];
-        let mut floor: [[Samples; 2]; 2] = Default::default();
-        let mut up: [[Samples; 2]; 2] = Default::default();
-        let mut down: [[Samples; 2]; 2] = Default::default();
+        let kinds = [
+            (ManifestKind::Bare, &[][..]),
+            (ManifestKind::Volumes, VOLUMES_AND_TOKEN),
+        ];
+        let mut ups: [TimesInTurn; 2] = Default::default();
+        let mut downs: [TimesInTurn; 2] = Default::default();
         // The first iteration is warm-up.
         for n in 0..=starts {
             eprint!("\rone at a time: {n}/{starts} ");
-            for (volumes, floor) in [&[][..], VOLUMES_AND_TOKEN].into_iter().zip(&mut floor) {
+            for (at, (kind, volumes)) in kinds.iter().enumerate() {
+                let pod = manifest(*kind)?;
                 let shape = BaselineShape {
                     volumes,
                     ..BaselineShape::default()
                 };
-                let (started, stopped) = self.floor.one(n, shape).await?;
+                let share = ApiServerBaseline::new(self.cluster, pod.clone());
+                let (raw_up, raw_down) = self.floor.one(n, shape, &NoHooks).await?;
+                let (shared_up, shared_down) = self.floor.one(n, shape, &share).await?;
                 if n > 0 {
-                    floor[0].add(started);
-                    floor[1].add(stopped);
+                    ups[at].raw.add(raw_up);
+                    ups[at].shared.add(shared_up);
+                    downs[at].raw.add(raw_down);
+                    downs[at].shared.add(shared_down);
                 }
-            }
-            for (at, kind) in kinds.iter().enumerate() {
-                let pod = manifest(*kind)?;
                 for (which, side) in self.sides.iter_mut().enumerate() {
                     let name = format!("{}-{}-{n}", kind.name(), side.program());
                     let (started, stopped) = (side.up(&name, &pod).await?, side.down(&name).await?);
                     side.settle().await?;
                     if n > 0 {
-                        up[at][which].add(started);
-                        down[at][which].add(stopped);
+                        ups[at].sides[which].add(started);
+                        downs[at].sides[which].add(stopped);
                     }
                 }
             }
         }
         eprintln!();
-        let words = ["bare", "ConfigMap, Secret, token, emptyDir"];
-        let of = format!("of {starts}");
-        for (at, words) in words.iter().enumerate() {
-            let what = format!("create → Ready, {words}, {of}");
-            self.table.times(&what, Some(&floor[at][0]), &up[at]);
-        }
-        for (at, words) in words.iter().enumerate() {
-            let what = format!("delete → gone, {words}, {of}");
-            self.table.times(&what, Some(&floor[at][1]), &down[at]);
+        for (step, times) in [("create → Ready", &ups), ("delete → gone", &downs)] {
+            for ((kind, _), times) in kinds.iter().zip(times) {
+                let words = match kind {
+                    ManifestKind::Volumes => "ConfigMap, Secret, token, emptyDir",
+                    _ => "bare",
+                };
+                let what = format!("{step}, {words}, of {starts}");
+                self.table.times_over_both(&what, times);
+            }
         }
         Ok(())
     }

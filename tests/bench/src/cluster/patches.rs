@@ -5,62 +5,78 @@ use polylet_harness::{Cluster, HarnessError};
 use serde_json::{Value, json};
 
 use super::agent::PODS;
+use crate::pod_hooks::PodHooks;
 
 const NAME: &str = "patched";
 
-/// The minimal API requests for the start of a pod: its creation and a status patch to Ready. These
-/// pods are bound to no real node.
+/// The requests that any agent and its user cause at the API server: for a start, the pod's creation and a
+/// status patch to Ready; for a deletion, the request, a status patch and the removal. These pods are bound to
+/// no real node.
 pub(super) struct ApiServerBaseline<'a> {
     cluster: &'a Cluster,
+    manifest: Value,
 }
 
 impl<'a> ApiServerBaseline<'a> {
-    pub(super) fn new(cluster: &'a Cluster) -> Self {
-        Self { cluster }
+    pub(super) fn new(cluster: &'a Cluster, manifest: Value) -> Self {
+        Self { cluster, manifest }
     }
 
-    pub(super) async fn make(&self, n: usize, manifest: &Value) -> Result<(), HarnessError> {
-        let mut pod = manifest.clone();
-        pod["metadata"] = json!({ "name": name(n) });
-        pod["spec"]["nodeName"] = json!("nobody");
-        self.cluster.client().create(PODS, &pod).await?;
-        Ok(())
-    }
-
-    pub(super) async fn tell(&self, n: usize) -> Result<(), HarnessError> {
+    async fn patch(&self, n: usize, phase: &str, state: Value) -> Result<(), HarnessError> {
+        let is_ready = phase == "Running";
         let conditions = [
             "PodReadyToStartContainers",
             "Initialized",
             "Ready",
             "ContainersReady",
         ];
-        let conditions = conditions.map(|kind| json!({ "type": kind, "status": "True" }));
+        let condition = if is_ready { "True" } else { "False" };
+        let conditions = conditions.map(|kind| json!({ "type": kind, "status": condition }));
         let status = json!({
-            "phase": "Running",
+            "phase": phase,
             "conditions": conditions,
             "hostIP": "127.0.0.1",
             "podIP": "127.0.0.1",
             "containerStatuses": [{
-                "name": "main", "image": "nothing", "imageID": "", "ready": true,
-                "restartCount": 0, "started": true, "state": { "running": {} },
+                "name": "main", "image": "nothing", "imageID": "", "ready": is_ready,
+                "restartCount": 0, "started": is_ready, "state": state,
             }],
         });
         let path = format!("{PODS}/{}/status", name(n));
         let patch = json!({ "status": status });
-        self.cluster
-            .client()
-            .patch(&path, Patch::Strategic, &patch)
-            .await?;
+        let client = self.cluster.client();
+        client.patch(&path, Patch::Strategic, &patch).await?;
         Ok(())
     }
 
-    pub(super) async fn remove(&self, count: usize) -> Result<(), HarnessError> {
-        for n in 0..count {
-            let path = format!("{PODS}/{}", name(n));
-            let at_once = json!({ "gracePeriodSeconds": 0 });
-            self.cluster.client().delete(&path, &at_once).await?;
-        }
+    async fn delete(&self, n: usize, options: &Value) -> Result<(), HarnessError> {
+        let path = format!("{PODS}/{}", name(n));
+        self.cluster.client().delete(&path, options).await?;
         Ok(())
+    }
+}
+
+impl PodHooks for ApiServerBaseline<'_> {
+    async fn before_start(&self, n: usize) -> Result<(), HarnessError> {
+        let mut pod = self.manifest.clone();
+        pod["metadata"] = json!({ "name": name(n) });
+        pod["spec"]["nodeName"] = json!("nobody");
+        self.cluster.client().create(PODS, &pod).await?;
+        Ok(())
+    }
+
+    async fn after_start(&self, n: usize) -> Result<(), HarnessError> {
+        self.patch(n, "Running", json!({ "running": {} })).await
+    }
+
+    async fn before_stop(&self, n: usize) -> Result<(), HarnessError> {
+        self.delete(n, &Value::Null).await
+    }
+
+    async fn after_stop(&self, n: usize) -> Result<(), HarnessError> {
+        let state = json!({ "terminated": { "exitCode": 0, "reason": "Completed" } });
+        self.patch(n, "Succeeded", state).await?;
+        self.delete(n, &json!({ "gracePeriodSeconds": 0 })).await
     }
 }
 

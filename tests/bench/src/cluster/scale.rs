@@ -5,9 +5,11 @@ use serde_json::Value;
 
 use super::patches::ApiServerBaseline;
 use super::{Bench, SETTLE, manifest};
+use crate::baseline::BurstTimes;
 use crate::calls::RuntimeCalls;
 use crate::idle;
 use crate::manifests::ManifestKind;
+use crate::pod_hooks::NoHooks;
 
 /// Number of repetitions, of which the best counts: on two processors, one delayed process can cost a
 /// second.
@@ -20,7 +22,9 @@ const AT_A_TIME: [usize; 3] = [5, 10, 20];
 struct BestTimes {
     /// Duration and concurrency.
     raw: Option<(Duration, usize)>,
-    shared: Option<Duration>,
+    raw_gone: Option<Duration>,
+    /// The same with the API's least share.
+    shared: [Option<Duration>; 2],
     up: [Option<Duration>; 2],
     gone: [Option<Duration>; 2],
     /// Calls to the runtime for each start and each deletion, of the last repetition.
@@ -35,10 +39,10 @@ impl Bench<'_> {
         for _ in 0..ROUNDS {
             self.raw_at_once(count, &mut best).await?;
             let at_a_time = best.raw.map_or(1, |(_, at_a_time)| at_a_time);
-            better(
-                &mut best.shared,
-                self.shared_at_once(count, at_a_time, &pod).await?,
-            );
+            let took = self.shared_at_once(count, at_a_time, &pod).await?;
+            for (best, took) in best.shared.iter_mut().zip([took.up, took.gone]) {
+                better(best, took);
+            }
             for which in 0..self.sides.len() {
                 self.side_at_once(count, which, &pod, &mut best).await?;
             }
@@ -61,8 +65,9 @@ impl Bench<'_> {
             eprintln!("{count} pods by raw CRI, {at_a_time} at a time");
             let used = self.used();
             let report = || print_cpu_time(&used, count);
-            let took = self.floor.many(count, at_a_time, report).await?;
+            let took = self.floor.many(count, at_a_time, &NoHooks, report).await?;
             better(&mut best.raw, (took.up, at_a_time));
+            better(&mut best.raw_gone, took.gone);
         }
         Ok(())
     }
@@ -72,18 +77,12 @@ impl Bench<'_> {
         count: usize,
         at_a_time: usize,
         pod: &Value,
-    ) -> Result<Duration, HarnessError> {
+    ) -> Result<BurstTimes, HarnessError> {
         eprintln!("{count} pods by raw CRI, each created at the API server and patched to Ready");
-        let share = ApiServerBaseline::new(self.cluster);
+        let share = ApiServerBaseline::new(self.cluster, pod.clone());
         let used = self.used();
-        let make = async |n| share.make(n, pod).await;
-        let patch = async |n| share.tell(n).await;
         let report = || print_cpu_time(&used, count);
-        let floor = &self.floor;
-        let took = floor.many_with_hooks(count, at_a_time, make, patch, report);
-        let took = took.await?;
-        share.remove(count).await?;
-        Ok(took.up)
+        self.floor.many(count, at_a_time, &share, report).await
     }
 
     /// Starts and deletes the pods: running pods would slow down the next measurement.
@@ -135,15 +134,18 @@ impl Bench<'_> {
             "{}, {} at a time; with the API's least share {}",
             rate(raw),
             at_a_time.unwrap_or_default(),
-            rate(best.shared)
+            rate(best.shared[0])
         );
         let table = &mut self.table;
         let what = format!("{count} pods at once, best of {ROUNDS}");
         table.line(what, floor, best.up.map(rate));
-        let seconds =
-            |took: Option<Duration>| format!("{:.2} s", took.unwrap_or_default().as_secs_f64());
         let what = format!("delete {count} pods → gone, best of {ROUNDS}");
-        table.line(what, "", best.gone.map(seconds));
+        let floor = format!(
+            "{}; with the API's least share {}",
+            rate(best.raw_gone),
+            rate(best.shared[1])
+        );
+        table.line(what, floor, best.gone.map(rate));
         for (what, calls) in ["start", "deletion"].into_iter().zip(&best.calls) {
             let what = format!("calls to the runtime, each of {count} {what}s at once");
             table.line(what, "", calls.each_ref().map(RuntimeCalls::summary));

@@ -26,7 +26,7 @@ impl ClusterTable {
             .push([what.into(), floor.into(), kubelet, polylet]);
     }
 
-    /// Adds a row with the same steps by raw calls, if there are any.
+    /// Adds rows with the same steps by raw calls, if there are any.
     pub(super) fn times(&mut self, what: &str, floor: Option<&Samples>, sides: &[Samples; 2]) {
         for percent in PERCENTILES {
             let floor = floor.map(|floor| floor.percentile(percent));
@@ -45,6 +45,32 @@ impl ClusterTable {
             );
         }
     }
+
+    /// Adds rows with two baselines: raw calls alone, and with the API's least share.
+    pub(super) fn times_over_both(&mut self, what: &str, times: &TimesInTurn) {
+        for percent in PERCENTILES {
+            let raw = times.raw.percentile(percent);
+            let shared = times.shared.percentile(percent);
+            let cells = times.sides.each_ref().map(|side| {
+                let took = side.percentile(percent);
+                let (first, second) = (over(took, raw), over(took, shared));
+                format!("{} ms ({first}; {second})", ms(took))
+            });
+            let floor = format!("{} ms; with the API's {} ms", ms(raw), ms(shared));
+            self.line(format!("{what}, p{percent}"), floor, cells);
+        }
+    }
+}
+
+/// Times of pods that were measured in turn.
+#[derive(Default)]
+pub(super) struct TimesInTurn {
+    /// Raw calls.
+    pub(super) raw: Samples,
+    /// Raw calls with the requests to the API server that any agent causes.
+    pub(super) shared: Samples,
+    /// Kubelet and Polylet.
+    pub(super) sides: [Samples; 2],
 }
 
 impl fmt::Display for ClusterTable {
