@@ -9,7 +9,7 @@ use std::pin::pin;
 use std::time::Duration;
 
 use jiff::SignedDuration;
-use tokio::sync::{Semaphore, SemaphorePermit, watch};
+use tokio::sync::{AcquireError, Semaphore, SemaphorePermit, watch};
 use tokio::time::Instant;
 
 use super::failure;
@@ -32,8 +32,18 @@ pub struct CallPermits {
     permits: Cell<usize>,
     active: Semaphore,
     in_flight: Semaphore,
-    /// How many calls wait for a permit or are under way.
+    /// How many calls wait for a permit or are under way. Watchers are told when there are none.
     unfinished: watch::Sender<usize>,
+    /// For the first of the calls that let others go first. They wait in line without permits, which other calls
+    /// may need meanwhile.
+    turn: Semaphore,
+}
+
+/// What a call holds. It counts as work under way as long as it holds the first two.
+struct CallPermit<'a> {
+    active: SemaphorePermit<'a>,
+    unfinished: UnfinishedCall<'a>,
+    in_flight: SemaphorePermit<'a>,
 }
 
 /// A call that counts as unfinished until this is dropped.
@@ -41,14 +51,20 @@ struct UnfinishedCall<'a>(&'a watch::Sender<usize>);
 
 impl<'a> UnfinishedCall<'a> {
     fn new(unfinished: &'a watch::Sender<usize>) -> Self {
-        unfinished.send_modify(|count| *count += 1);
+        unfinished.send_if_modified(|count| {
+            *count += 1;
+            false
+        });
         UnfinishedCall(unfinished)
     }
 }
 
 impl Drop for UnfinishedCall<'_> {
     fn drop(&mut self) {
-        self.0.send_modify(|count| *count -= 1);
+        self.0.send_if_modified(|count| {
+            *count -= 1;
+            *count == 0
+        });
     }
 }
 
@@ -64,6 +80,7 @@ impl CallPermits {
             active: Semaphore::new(permits),
             in_flight: Semaphore::new(MAX_IN_FLIGHT),
             unfinished: watch::Sender::new(0),
+            turn: Semaphore::new(1),
         }
     }
 
@@ -73,7 +90,8 @@ impl CallPermits {
         kind: CallKind,
         call: impl Future<Output = Result<T, E>>,
     ) -> Result<Result<T, E>, StepFailure> {
-        self.run_after(async {}, kind, call).await
+        let permit = self.acquire().await?;
+        self.run_with(permit, kind, call).await
     }
 
     /// The same for a call that nothing waits for: those of `others` go first, up to [`MAX_YIELD`].
@@ -83,26 +101,38 @@ impl CallPermits {
         kind: CallKind,
         call: impl Future<Output = Result<T, E>>,
     ) -> Result<Result<T, E>, StepFailure> {
-        let mut unfinished = others.unfinished.subscribe();
         let limit = Instant::now() + MAX_YIELD;
-        let idle = async move {
-            // Neither the limit nor the end of the process is an error.
-            let _ = tokio::time::timeout_at(limit, unfinished.wait_for(|count| *count == 0)).await;
-        };
-        self.run_after(idle, kind, call).await
+        let turn = self.turn.acquire().await.map_err(draining)?;
+        let mut unfinished = others.unfinished.subscribe();
+        // Neither the limit nor the end of the process is an error.
+        let _ = tokio::time::timeout_at(limit, unfinished.wait_for(|count| *count == 0)).await;
+        let permit = self.acquire().await?;
+        drop(turn);
+        self.run_with(permit, kind, call).await
     }
 
-    async fn run_after<T, E>(
+    async fn acquire(&self) -> Result<CallPermit<'_>, StepFailure> {
+        let unfinished = UnfinishedCall::new(&self.unfinished);
+        let in_flight = self.in_flight.acquire().await.map_err(draining)?;
+        let active = self.active.acquire().await.map_err(draining)?;
+        Ok(CallPermit {
+            active,
+            unfinished,
+            in_flight,
+        })
+    }
+
+    async fn run_with<T, E>(
         &self,
-        turn: impl Future<Output = ()>,
+        permit: CallPermit<'_>,
         kind: CallKind,
         call: impl Future<Output = Result<T, E>>,
     ) -> Result<Result<T, E>, StepFailure> {
-        let draining = |_| failure("Draining", "the process is shutting down");
-        let unfinished = UnfinishedCall::new(&self.unfinished);
-        let _in_flight = self.in_flight.acquire().await.map_err(draining)?;
-        let active = self.active.acquire().await.map_err(draining)?;
-        turn.await;
+        let CallPermit {
+            active,
+            unfinished,
+            in_flight: _in_flight,
+        } = permit;
         let started = Instant::now();
         let mut call = pin!(call);
         let Ok(result) = tokio::time::timeout(ACTIVE_TIME, &mut call).await else {
@@ -133,6 +163,10 @@ impl CallPermits {
             self.permits.set(permits - 1);
         }
     }
+}
+
+fn draining(_: AcquireError) -> StepFailure {
+    failure("Draining", "the process is shutting down")
 }
 
 #[cfg(test)]
@@ -205,10 +239,14 @@ mod tests {
         );
         assert_eq!((removed, other), (at(2), Ok(Ok(()))));
         let started_at = started.elapsed().as_secs();
-        let (_, removed) = tokio::join!(
+        let (_, removed, other) = tokio::join!(
             join_all((0..40).map(|_| stop(1))),
-            join_all([remove(), remove(), remove()])
+            join_all([remove(), remove(), remove()]),
+            removals.run(kind(), async {
+                Ok::<_, Infallible>(started.elapsed().as_secs())
+            })
         );
+        assert_eq!(other, at(started_at), "none that waits holds a permit");
         assert!(removed.iter().all(|done| *done == at(started_at + 10)));
         let (_, removed) = tokio::join!(timeout(Duration::from_secs(60), stop(3600)), remove());
         assert_eq!(

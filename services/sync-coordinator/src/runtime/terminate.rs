@@ -11,6 +11,7 @@ use crate::core::concurrency_limit::CallKind;
 use crate::core::step::{StepFailure, StepOutcome};
 
 const REMOVE_CONTAINER: &str = "RemoveContainer";
+const REMOVE_CONTAINER_ERROR: &str = "RemoveContainerError";
 
 /// Stops a container: the runtime sends its stop signal, waits for the grace period in seconds, and
 /// kills it.
@@ -60,8 +61,7 @@ fn kill_failure(reason: &str, error: &CriError) -> StepFailure {
     }
 }
 
-/// Removes a container, its log and the link to it. Stops of sandboxes go first: pods are forgotten, and replaced,
-/// when they are done, and what is removed holds nothing that others need.
+/// Removes a container, its log and the link to it, after the stops of sandboxes.
 pub async fn remove_container(
     manager: &Rc<RuntimeManager>,
     context: &StepContext,
@@ -74,17 +74,13 @@ pub async fn remove_container(
         files::remove_attempt_files(manager, context, container, observed.attempt);
     }
     let runtime = context.runtime(manager);
-    let kind = call_kind(context, REMOVE_CONTAINER);
     let removal = runtime.remove_container(id);
-    let removed = manager
-        .removals
-        .run_after_others(&manager.sandbox_stops, kind, removal)
-        .await?;
-    removed.map_err(|error| cri_failure("RemoveContainerError", &error))?;
+    let removed = after_stops(manager, context, REMOVE_CONTAINER, removal).await?;
+    removed.map_err(|error| cri_failure(REMOVE_CONTAINER_ERROR, &error))?;
     Ok(StepOutcome::Done)
 }
 
-/// Removes a container that is created again. Its log stays.
+/// Removes a container that is created again, at once. Its log stays.
 pub async fn remove_for_restart(
     manager: &Rc<RuntimeManager>,
     context: &StepContext,
@@ -93,10 +89,10 @@ pub async fn remove_for_restart(
 ) -> Result<StepOutcome, StepFailure> {
     files::remove_log_link(manager, &context.pod, container, id);
     let runtime = context.runtime(manager);
-    let kind = call_kind(context, REMOVE_CONTAINER);
     let removal = runtime.remove_container(id);
+    let kind = call_kind(context, REMOVE_CONTAINER);
     let removed = manager.removals.run(kind, removal).await?;
-    removed.map_err(|error| cri_failure("RemoveContainerError", &error))?;
+    removed.map_err(|error| cri_failure(REMOVE_CONTAINER_ERROR, &error))?;
     Ok(StepOutcome::Done)
 }
 
@@ -107,12 +103,24 @@ pub async fn remove_sandbox(
     id: &str,
 ) -> Result<StepOutcome, StepFailure> {
     let runtime = context.runtime(manager);
-    let kind = call_kind(context, "RemovePodSandbox");
     let removal = runtime.remove_pod_sandbox(id);
-    let removed = manager
-        .removals
-        .run_after_others(&manager.sandbox_stops, kind, removal)
-        .await?;
+    let removed = after_stops(manager, context, "RemovePodSandbox", removal).await?;
     removed.map_err(|error| cri_failure("RemoveSandboxError", &error))?;
     Ok(StepOutcome::Done)
+}
+
+/// Makes a removal after the stops of sandboxes: pods are forgotten, and replaced, when those are done, and what
+/// is removed holds nothing that others need.
+async fn after_stops(
+    manager: &RuntimeManager,
+    context: &StepContext,
+    operation: &'static str,
+    removal: impl Future<Output = Result<(), CriError>>,
+) -> Result<Result<(), CriError>, StepFailure> {
+    let kind = call_kind(context, operation);
+    let stops = &manager.sandbox_stops;
+    manager
+        .removals
+        .run_after_others(stops, kind, removal)
+        .await
 }
