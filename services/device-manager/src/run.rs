@@ -8,6 +8,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use polylet_kit::state_file::{RetriedFile, StateFile, StateFileError};
 use polylet_kit::{CancellationToken, Ctx, clock, report};
+use polylet_model::PodUid;
 use polylet_watch::Store;
 use polylet_wire::device::v1::{DeviceResource, PodDevices};
 use tokio::sync::{mpsc, oneshot};
@@ -33,7 +34,7 @@ const RESTORE_TIMEOUT: Duration = Duration::from_secs(10);
 #[derive(Clone)]
 pub(crate) struct PublishedDevices {
     pub(crate) resources: Store<String, DeviceResource>,
-    pub(crate) pods: Store<String, PodDevices>,
+    pub(crate) pods: Store<PodUid, PodDevices>,
 }
 
 /// The event loop.
@@ -177,7 +178,7 @@ impl EventLoop {
         self.published.resources.mark_synced();
         let pods = state.allocations.pods().map(|uid| {
             let devices = convert::pod_devices(&state.inventory, &state.allocations, uid);
-            (uid.to_owned(), devices)
+            (uid.into(), devices)
         });
         self.published.pods.replace(pods);
         self.published.pods.mark_synced();
@@ -188,9 +189,9 @@ impl EventLoop {
         let state = &self.state;
         if state.allocations.has_pod(uid) {
             let devices = convert::pod_devices(&state.inventory, &state.allocations, uid);
-            self.published.pods.upsert(uid.to_owned(), devices);
+            self.published.pods.upsert(uid.into(), devices);
         } else {
-            self.published.pods.remove(&uid.to_owned());
+            self.published.pods.remove(uid);
         }
     }
 

@@ -1,5 +1,6 @@
 //! The inputs of the event loop.
 
+use polylet_model::PodUid;
 use polylet_watch::Update;
 use polylet_wire::pleg::v1::PodState;
 use polylet_wire::podconfig::v1::Pod;
@@ -14,9 +15,9 @@ use crate::usage::LocalStorageSample;
 /// Everything that can happen to this service.
 pub(crate) enum Input {
     /// A change of the desired pods.
-    Pod(Update<String, Pod>),
+    Pod(Update<PodUid, Pod>),
     /// A change of the pods in the runtime.
-    PodState(Update<String, PodState>),
+    PodState(Update<PodUid, PodState>),
     /// A summary needs the pods of the node.
     Pods(oneshot::Sender<NodePods>),
     /// The usage of pods with local storage limits.

@@ -41,11 +41,11 @@ impl LocalStorageMonitor {
         let now = Timestamp::now();
         let pods = manager.pods();
         self.not_before
-            .retain(|uid, at| *at > now && pods.runtime.contains_key(uid));
+            .retain(|uid, at| *at > now && pods.runtime.contains_key(uid.as_str()));
         let due: Vec<_> = manager
             .pods_with_storage_limits()
-            .filter(|(uid, ..)| !self.not_before.contains_key(*uid))
-            .map(|(uid, spec, pod)| (uid.clone(), spec.clone(), pod.clone()))
+            .filter(|(uid, ..)| !self.not_before.contains_key(uid.as_str()))
+            .map(|(uid, spec, pod)| (uid.to_string(), spec.clone(), pod.clone()))
             .collect();
         if due.is_empty() {
             return;

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use polylet_kit::cause;
+use polylet_model::PodUid;
 use polylet_watch::{PressureItemKey, Store, Update};
 use polylet_wire::common::v1::PodRef;
 use polylet_wire::eviction::v1::{self as wire, Pressure};
@@ -119,7 +120,7 @@ impl EvictionManager {
     }
 
     /// Takes a change of the desired pods. True for a new pod, which can be evicted from now on.
-    pub fn handle_pod(&mut self, update: Update<String, Pod>) -> bool {
+    pub fn handle_pod(&mut self, update: Update<PodUid, Pod>) -> bool {
         match update {
             Update::Upsert(uid, pod) => match PodUsageManifest::from_json(&pod.manifest) {
                 Ok(manifest) => {
@@ -131,7 +132,7 @@ impl EvictionManager {
                 Err(error) => {
                     let error = polylet_kit::report(&error);
                     tracing::warn!(
-                        pod_uid = uid,
+                        pod_uid = uid.as_str(),
                         error,
                         "failed to parse pod manifest; keeping the previous spec"
                     );
@@ -147,7 +148,7 @@ impl EvictionManager {
     }
 
     /// Takes a change of the pods in the runtime.
-    pub fn handle_pod_state(&mut self, update: Update<String, PodState>) {
+    pub fn handle_pod_state(&mut self, update: Update<PodUid, PodState>) {
         match update {
             Update::Upsert(uid, state) => {
                 let pod = convert::runtime_pod(&state);
@@ -160,8 +161,8 @@ impl EvictionManager {
             }
             Update::Synced => {
                 self.runtime_synced = true;
-                let evicted: Vec<String> =
-                    self.evictions.iter().map(|(uid, _)| uid.clone()).collect();
+                let evicted = self.evictions.iter().map(|(uid, _)| uid.as_str().into());
+                let evicted: Vec<PodUid> = evicted.collect();
                 for uid in evicted {
                     self.withdraw_if_terminated(&uid);
                 }
@@ -170,10 +171,10 @@ impl EvictionManager {
         }
     }
 
-    fn withdraw_if_terminated(&mut self, uid: &str) {
-        if self.runtime_synced && !self.pods.is_running(uid) {
-            self.evictions.withdraw(uid);
-            self.store.remove(&PressureItemKey::Pod(uid.to_owned()));
+    fn withdraw_if_terminated(&mut self, uid: &PodUid) {
+        if self.runtime_synced && !self.pods.is_running(uid.as_str()) {
+            self.evictions.withdraw(uid.as_str());
+            self.store.remove(&PressureItemKey::Pod(uid.clone()));
         }
     }
 
@@ -198,7 +199,7 @@ impl EvictionManager {
         self.publish_conditions();
         if !self.store.has_synced() {
             for (uid, eviction) in self.evictions.iter() {
-                let key = PressureItemKey::Pod(uid.clone());
+                let key = PressureItemKey::Pod(uid.as_str().into());
                 self.store.upsert(key, item(eviction));
             }
             self.store.mark_synced();
@@ -232,7 +233,7 @@ impl EvictionManager {
         let Some(reclaim) = self.container_reclaim.filter(|_| self.runtime_synced) else {
             return true;
         };
-        let is_evicted = |uid: &str| self.evictions.contains(uid);
+        let is_evicted = |uid: &PodUid| self.evictions.contains(uid.as_str());
         !self
             .pods
             .has_dead_containers(reclaim.requested_at, is_evicted)
@@ -240,9 +241,10 @@ impl EvictionManager {
 
     /// The pods that will never run again: their images are not desired.
     pub(crate) fn finished_pods(&self) -> Vec<String> {
-        let is_finished = |uid: &&String| self.pods.is_finished(uid, self.evictions.contains(uid));
+        let is_evicted = |uid: &PodUid| self.evictions.contains(uid.as_str());
+        let is_finished = |uid: &&PodUid| self.pods.is_finished(uid.as_str(), is_evicted(uid));
         let uids = self.pods.specs.keys().filter(is_finished);
-        uids.cloned().collect()
+        uids.map(PodUid::to_string).collect()
     }
 
     /// Whether reclaiming was enough; `None` when that could not be observed.
@@ -265,8 +267,8 @@ impl EvictionManager {
     /// The running pods without their usage. For the simulation.
     pub fn candidates_without_usage(&self) -> Vec<Candidate> {
         let running = self.pods.running_with_spec();
-        let candidate = |(uid, spec, _): (&String, &PodUsageSpec, &RuntimePod)| Candidate {
-            uid: uid.clone(),
+        let candidate = |(uid, spec, _): (&PodUid, &PodUsageSpec, &RuntimePod)| Candidate {
+            uid: uid.to_string(),
             namespace: spec.namespace.clone(),
             name: spec.name.clone(),
             priority: spec.priority,
@@ -300,14 +302,14 @@ impl EvictionManager {
     /// The running pods with local storage limits that may be evicted for them.
     pub(crate) fn pods_with_storage_limits(
         &self,
-    ) -> impl Iterator<Item = (&String, &PodUsageSpec, &RuntimePod)> {
+    ) -> impl Iterator<Item = (&PodUid, &PodUsageSpec, &RuntimePod)> {
         let pods = self.pods.running_with_spec();
         pods.filter(|(uid, spec, _)| {
             // As upstream, critical pods are not evicted for their limits.
             self.runtime_synced
                 && !spec.storage_limits.is_empty()
                 && !spec.critical
-                && !self.evictions.contains(uid)
+                && !self.evictions.contains(uid.as_str())
         })
     }
 
@@ -318,7 +320,7 @@ impl EvictionManager {
         usage: &LocalStorageUsage,
         now: Timestamp,
     ) -> Option<StartedEviction> {
-        let spec = self.pods.specs.get(&uid)?;
+        let spec = self.pods.specs.get(uid.as_str())?;
         if spec.critical || self.evictions.contains(&uid) || !self.pods.is_running(&uid) {
             return None;
         }
@@ -359,7 +361,7 @@ impl EvictionManager {
         }
         tracing::warn!(pod, reason = eviction.message, "evicting pod");
         self.store
-            .upsert(PressureItemKey::Pod(eviction.uid), item(&wire));
+            .upsert(PressureItemKey::Pod(eviction.uid.into()), item(&wire));
         Some(StartedEviction {
             pod: wire.pod.unwrap_or_default(),
             message: eviction.message,

@@ -11,6 +11,7 @@ use futures::stream::{FuturesUnordered, select_all};
 use jiff::Timestamp;
 use polylet_kit::state_file::{RetriedFile, StateFile, StateFileError};
 use polylet_kit::{Ctx, cause, report};
+use polylet_model::PodUid;
 use polylet_watch::{PressureItemKey, Store, Update};
 use polylet_wire::eviction::v1::Pressure;
 use polylet_wire::notice::v1::Severity;
@@ -167,7 +168,7 @@ impl EventLoop {
         }
     }
 
-    fn handle_pod(&mut self, update: Update<String, Pod>) {
+    fn handle_pod(&mut self, update: Update<PodUid, Pod>) {
         let trace = match &update {
             Update::Upsert(_, pod) => {
                 Some((pod.r#ref.clone().unwrap_or_default(), pod.cause.clone()))
@@ -388,7 +389,7 @@ async fn observe(sampler: Sampler) -> NodeObservation {
 /// The running pods with their specs.
 fn running(pods: &NodePods) -> Vec<SampledPod> {
     pods.running_with_spec()
-        .map(|(uid, spec, pod)| (uid.clone(), spec.clone(), pod.clone()))
+        .map(|(uid, spec, pod)| (uid.to_string(), spec.clone(), pod.clone()))
         .collect()
 }
 

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use polylet_kit::follow::podconfig::SOURCES;
+use polylet_model::PodUid;
 use polylet_watch::Update;
 use polylet_wire::podconfig::v1::{Pod, PodSource, TerminalPhase};
 
@@ -16,7 +17,7 @@ use crate::manifest::PodImages;
 pub struct ImageGcManager {
     policy: ImageGcPolicy,
     /// Image references by uid of the pods that may still start a container.
-    pods: BTreeMap<String, Vec<String>>,
+    pods: BTreeMap<PodUid, Vec<String>>,
     synced_sources: BTreeSet<i32>,
     records: ImageRecords,
 }
@@ -39,7 +40,7 @@ impl ImageGcManager {
 
     /// Takes a change from a source of pods. Returns the number of images of a new pod, which are
     /// protected from now on.
-    pub fn handle_pod(&mut self, source: PodSource, update: Update<String, Pod>) -> Option<usize> {
+    pub fn handle_pod(&mut self, source: PodSource, update: Update<PodUid, Pod>) -> Option<usize> {
         match update {
             Update::Upsert(uid, pod) => match PodImages::from_json(&pod.manifest) {
                 // A pod that has succeeded or failed starts nothing any more.
@@ -56,7 +57,7 @@ impl ImageGcManager {
                 Err(error) => {
                     let error = polylet_kit::report(&error);
                     tracing::warn!(
-                        pod_uid = uid,
+                        pod_uid = uid.as_str(),
                         error,
                         "failed to parse pod manifest; keeping the previous image references"
                     );
@@ -131,7 +132,8 @@ impl ImageGcManager {
 
     /// The snapshot without the references of pods that the caller knows to have finished.
     pub fn without_pods(&self, snapshot: ImageSnapshot, finished: &[String]) -> ImageSnapshot {
-        let others = self.pods.iter().filter(|(uid, _)| !finished.contains(uid));
+        let is_finished = |uid: &PodUid| finished.iter().any(|finished| *uid == **finished);
+        let others = self.pods.iter().filter(|(uid, _)| !is_finished(uid));
         ImageSnapshot {
             pod_references: others.flat_map(|(_, images)| images).cloned().collect(),
             ..snapshot
@@ -163,7 +165,7 @@ mod tests {
 
     use super::*;
 
-    fn pod(uid: &str, image: &str, phase: TerminalPhase) -> Update<String, Pod> {
+    fn pod(uid: &str, image: &str, phase: TerminalPhase) -> Update<PodUid, Pod> {
         let manifest = json!({ "spec": { "containers": [{ "name": "c", "image": image }] } });
         let pod = Pod {
             r#ref: Some(PodRef {
@@ -174,7 +176,7 @@ mod tests {
             terminal_phase: phase.into(),
             ..Pod::default()
         };
-        Update::Upsert(uid.to_owned(), pod)
+        Update::Upsert(uid.into(), pod)
     }
 
     fn image(name: &str) -> ListedImage {

@@ -8,6 +8,7 @@ use jiff::Timestamp;
 use polylet_cri::RuntimeClient;
 use polylet_kit::state_file::{RetriedFile, StateFile, StateFileError};
 use polylet_kit::{Ctx, cause, report};
+use polylet_model::PodUid;
 use polylet_watch::{Store, Update};
 use polylet_wire::imagegc::v1::{Image, ReclaimRequest, ReclaimResponse};
 use polylet_wire::notice::v1::Severity;
@@ -116,7 +117,7 @@ impl EventLoop {
         }
     }
 
-    fn handle_pod(&mut self, source: PodSource, update: Update<String, Pod>) {
+    fn handle_pod(&mut self, source: PodSource, update: Update<PodUid, Pod>) {
         let trace = match &update {
             Update::Upsert(_, pod) => Some((pod.r#ref.clone().unwrap_or_default(), &pod.cause)),
             _ => None,

@@ -123,7 +123,7 @@ impl PeerClients {
                                 return;
                             }
                         }
-                        Some(Change::Remove(gone)) if gone == uid => return,
+                        Some(Change::Remove(gone)) if gone == *uid => return,
                         Some(Change::Synced(_)) if !seen => return,
                         _ => {}
                     }

@@ -51,15 +51,16 @@ pub(crate) fn listing(
     pods
 }
 
-fn listed_pod(pods: &mut BTreeMap<String, ListedPod>, labels: PodLabels) -> &mut ListedPod {
-    let listed = pods.entry(labels.uid.clone()).or_default();
-    listed.pod = identity_of(labels);
+fn listed_pod(pods: &mut PodListing, labels: PodLabels) -> &mut ListedPod {
+    let pod = identity_of(labels);
+    let listed = pods.entry(pod.uid.clone()).or_default();
+    listed.pod = pod;
     listed
 }
 
 fn identity_of(labels: PodLabels) -> PodIdentity {
     PodIdentity {
-        uid: labels.uid,
+        uid: labels.uid.into(),
         namespace: labels.namespace,
         name: labels.name,
     }
@@ -67,7 +68,7 @@ fn identity_of(labels: PodLabels) -> PodIdentity {
 
 pub(crate) fn pod_identity(pod: PodRef) -> PodIdentity {
     PodIdentity {
-        uid: pod.uid,
+        uid: pod.uid.into(),
         namespace: pod.namespace,
         name: pod.name,
     }
@@ -81,7 +82,7 @@ pub(crate) fn refresh_scope(request: wire::RefreshPodRequest) -> (PodIdentity, V
         (Some(pod), Some(changes)) if pod.uid == request.uid => (pod_identity(pod), changes),
         _ => {
             let pod = PodIdentity {
-                uid: request.uid,
+                uid: request.uid.into(),
                 ..Default::default()
             };
             (pod, Vec::new())
@@ -256,7 +257,7 @@ pub(crate) fn health_check(
 pub(crate) fn pod_state(status: PodStatus) -> wire::PodState {
     wire::PodState {
         r#ref: Some(PodRef {
-            uid: status.pod.uid,
+            uid: status.pod.uid.into(),
             namespace: status.pod.namespace,
             name: status.pod.name,
         }),

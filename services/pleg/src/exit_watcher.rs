@@ -6,6 +6,8 @@ use futures::StreamExt;
 use futures::future::{AbortHandle, Abortable, LocalBoxFuture};
 use futures::stream::FuturesUnordered;
 
+use polylet_model::PodUid;
+
 use crate::core::PodStatus;
 use crate::pidfd::{self, Pidfd, ProcessLookup};
 
@@ -18,7 +20,7 @@ type ExitEvent = Abortable<LocalBoxFuture<'static, String>>;
 /// Watches the first process of every running container, at one file descriptor each.
 pub(crate) struct ExitWatcher {
     /// Watched processes by pod uid and container id.
-    watches: HashMap<String, BTreeMap<String, AbortHandle>>,
+    watches: HashMap<PodUid, BTreeMap<String, AbortHandle>>,
     exits: FuturesUnordered<ExitEvent>,
     capacity: usize,
     /// Process ids mean the same here as to the runtime.
@@ -71,7 +73,7 @@ impl ExitWatcher {
             id
         });
         self.exits.push(Abortable::new(exit, registration));
-        let pod = self.watches.entry(pod_uid.to_owned()).or_default();
+        let pod = self.watches.entry(pod_uid.into()).or_default();
         pod.insert(container_id.to_owned(), handle);
     }
 

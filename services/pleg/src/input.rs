@@ -1,3 +1,5 @@
+use polylet_model::PodUid;
+
 use crate::core::{HealthCheck, PodListing, RuntimeEvent};
 use crate::manager::RefreshRequest;
 use crate::runtime::InspectResult;
@@ -17,7 +19,7 @@ pub(crate) enum Input {
     },
     /// The inspection of a pod has ended.
     Inspected {
-        uid: String,
+        uid: PodUid,
         result: Result<InspectResult, String>,
     },
     /// The first process of a container has exited.

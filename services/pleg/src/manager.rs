@@ -5,6 +5,7 @@ use std::collections::HashMap;
 
 use jiff::Timestamp;
 use polylet_kit::cause;
+use polylet_model::PodUid;
 use polylet_watch::Store;
 use polylet_wire::common::v1::{Cause, PodRef};
 use polylet_wire::pleg::v1::{PodState, RefreshPodResponse, WatchRuntimeResponse};
@@ -44,7 +45,7 @@ pub enum RuntimeCall {
     /// Inspect one pod. Without list entries, list it first.
     Inspect {
         /// The uid of the pod.
-        uid: String,
+        uid: PodUid,
         /// The pod's entries in a full list.
         listed: Option<ListedPod>,
         /// The statuses that need not be requested.
@@ -54,7 +55,7 @@ pub enum RuntimeCall {
 
 /// The pod lifecycle event generator: decides which calls to make and publishes the results.
 pub struct Pleg {
-    store: Store<String, PodState>,
+    store: Store<PodUid, PodState>,
     runtime_status: watch::Sender<WatchRuntimeResponse>,
     cache: PodCache,
     health: RuntimeHealth,
@@ -66,7 +67,7 @@ pub struct Pleg {
 impl Pleg {
     /// An empty cache, to be published in `store`.
     pub fn new(
-        store: Store<String, PodState>,
+        store: Store<PodUid, PodState>,
         runtime_status: watch::Sender<WatchRuntimeResponse>,
         now: Timestamp,
     ) -> Self {
@@ -129,7 +130,12 @@ impl Pleg {
     }
 
     /// The inspection of a pod has ended.
-    pub fn on_inspected(&mut self, uid: &str, result: Result<Inspected, String>, now: Timestamp) {
+    pub fn on_inspected(
+        &mut self,
+        uid: &PodUid,
+        result: Result<Inspected, String>,
+        now: Timestamp,
+    ) {
         if result.is_err() {
             self.health.on_failure(now);
         }
@@ -175,7 +181,7 @@ impl Pleg {
                     status,
                     tokens,
                 } => {
-                    on_changed(&uid, status.as_deref());
+                    on_changed(uid.as_str(), status.as_deref());
                     self.publish(uid, status, &tokens, now);
                 }
                 Action::SetCause { uid, tokens } => self.set_cause(uid, &tokens),
@@ -193,13 +199,13 @@ impl Pleg {
 
     fn publish(
         &mut self,
-        uid: String,
+        uid: PodUid,
         status: Option<Box<PodStatus>>,
         tokens: &[u64],
         now: Timestamp,
     ) {
         let Some(status) = status else {
-            self.store.remove(&uid);
+            self.store.remove(uid.as_str());
             return;
         };
         let mut state = convert::pod_state(*status);
@@ -208,7 +214,7 @@ impl Pleg {
             // Found by the initial sync: not a change.
             None if !self.store.has_synced() => None,
             None => {
-                let previous = self.store.get(&uid);
+                let previous = self.store.get(uid.as_str());
                 Some(trace::observed_cause(&state, previous.as_ref(), now))
             }
         };
@@ -217,8 +223,9 @@ impl Pleg {
     }
 
     // An event was quicker than the refresh of the caller that made the change.
-    fn set_cause(&self, uid: String, tokens: &[u64]) {
-        let (Some(mut state), Some(mut cause)) = (self.store.get(&uid), self.cause_of(tokens))
+    fn set_cause(&self, uid: PodUid, tokens: &[u64]) {
+        let (Some(mut state), Some(mut cause)) =
+            (self.store.get(uid.as_str()), self.cause_of(tokens))
         else {
             return;
         };
@@ -249,7 +256,7 @@ impl Pleg {
         now: Timestamp,
     ) {
         let response = result.clone().map(|()| {
-            let state = self.store.get(&uid.to_owned());
+            let state = self.store.get(uid);
             let mut state = state.unwrap_or_else(|| empty_state(uid));
             state.observed_at = Some(time::to_wire(now));
             RefreshPodResponse {
@@ -295,7 +302,7 @@ impl Pleg {
 fn empty_state(uid: &str) -> PodState {
     PodState {
         r#ref: Some(PodRef {
-            uid: uid.to_owned(),
+            uid: uid.to_string(),
             ..Default::default()
         }),
         ..Default::default()

@@ -3,6 +3,7 @@
 use std::future::Future;
 
 use polylet_cri::CriError;
+use polylet_model::PodUid;
 use polylet_watch::Store;
 use polylet_wire::common::v1::PodRef;
 use polylet_wire::pleg::v1::{ContainerPhase, PodState};
@@ -15,12 +16,12 @@ use crate::server::Refresher;
 /// Looks pods up in the published state, or has them inspected.
 #[derive(Clone)]
 pub(crate) struct PodLookup {
-    store: Store<String, PodState>,
+    store: Store<PodUid, PodState>,
     refresher: Refresher,
 }
 
 impl PodLookup {
-    pub(crate) fn new(store: Store<String, PodState>, refresher: Refresher) -> Self {
+    pub(crate) fn new(store: Store<PodUid, PodState>, refresher: Refresher) -> Self {
         Self { store, refresher }
     }
 
@@ -30,7 +31,7 @@ impl PodLookup {
         pod: &PodRef,
         find: impl Fn(&PodState) -> Option<T>,
     ) -> Result<Option<T>, Status> {
-        if let Some(found) = self.store.get(&pod.uid).as_ref().and_then(&find) {
+        if let Some(found) = self.store.get(pod.uid.as_str()).as_ref().and_then(&find) {
             return Ok(Some(found));
         }
         let identity = convert::pod_identity(pod.clone());

@@ -83,7 +83,7 @@ impl EventLoop {
                 Ok(result) => {
                     manager.on_inspected(&uid, Ok(result.inspected), now);
                     for (id, pid) in result.pids {
-                        if self.exits.watch(&uid, &id, pid) {
+                        if self.exits.watch(uid.as_str(), &id, pid) {
                             manager.on_process_exited(&id, now);
                         }
                     }

@@ -2,6 +2,7 @@ use std::pin::Pin;
 
 use futures::{Stream, StreamExt};
 use polylet_kit::cause;
+use polylet_model::PodUid;
 use polylet_watch::{Store, serve};
 use polylet_wire::pleg::v1::pleg_service_server::PlegService;
 use polylet_wire::pleg::v1::{
@@ -50,14 +51,14 @@ impl Refresher {
 
 /// The gRPC methods of `PlegService`.
 pub(crate) struct Server {
-    store: Store<String, PodState>,
+    store: Store<PodUid, PodState>,
     refresher: Refresher,
     runtime_status: watch::Receiver<WatchRuntimeResponse>,
 }
 
 impl Server {
     pub(crate) fn new(
-        store: Store<String, PodState>,
+        store: Store<PodUid, PodState>,
         refresher: Refresher,
         runtime_status: watch::Receiver<WatchRuntimeResponse>,
     ) -> Self {

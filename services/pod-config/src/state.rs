@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use jiff::Timestamp;
+use polylet_model::PodUid;
 use polylet_watch::Store;
 use polylet_wire::podconfig::v1::{ManifestError, Pod};
 use tokio::sync::watch;
@@ -36,9 +37,9 @@ pub struct Published {
 #[derive(Clone)]
 pub struct PodStreams {
     /// Pods of the manifest directory by uid.
-    pub file: Store<String, Pod>,
+    pub file: Store<PodUid, Pod>,
     /// Pods of the URL by uid.
-    pub http: Store<String, Pod>,
+    pub http: Store<PodUid, Pod>,
     /// Objects and errors.
     pub published: watch::Sender<Published>,
 }

@@ -24,7 +24,7 @@ use crate::core::types::{
 };
 
 /// Pod uid, container id and wire value of the kind.
-pub type ProbeStatusKey = (String, String, i32);
+pub type ProbeStatusKey = (PodUid, String, i32);
 
 /// A network probe costs little, least of all one that is refused.
 const FIRST_RETRY: Duration = Duration::from_millis(10);
@@ -39,13 +39,13 @@ const MAX_COMMAND_BYTES: usize = 2 << 20;
 /// parsed is not probed.
 pub fn pod_change(
     source: podconfig::PodSource,
-    update: Update<String, podconfig::Pod>,
+    update: Update<PodUid, podconfig::Pod>,
 ) -> Option<PodChange> {
     let (uid, probes) = match update {
         Update::Upsert(uid, pod) => {
             let probes = pod_probes(&pod.manifest).unwrap_or_else(|error| {
                 tracing::warn!(
-                    pod_uid = uid,
+                    pod_uid = uid.as_str(),
                     error = report(&error),
                     "failed to parse pod manifest; not probing it"
                 );
@@ -61,7 +61,6 @@ pub fn pod_change(
         podconfig::PodSource::Http => PodSource::Http,
         podconfig::PodSource::Api | podconfig::PodSource::Unspecified => PodSource::Api,
     };
-    let uid = PodUid::from(uid);
     Some(PodChange {
         source,
         uid,
@@ -202,16 +201,16 @@ fn literal_values(vars: &[EnvVar]) -> BTreeMap<&str, &str> {
 /// A change of the pods in the runtime; `None` when the update carries none. `node_address` is for
 /// pods on the host's network, `to_probe_clock` converts a time of the wall clock.
 pub fn observed_change(
-    update: Update<String, pleg::v1::PodState>,
+    update: Update<PodUid, pleg::v1::PodState>,
     node_address: impl FnOnce() -> String,
     to_probe_clock: impl Fn(Timestamp) -> Timestamp,
 ) -> Option<ObservedChange> {
     match update {
         Update::Upsert(uid, state) => {
             let observed = observed_pod(&state, node_address, to_probe_clock);
-            Some(ObservedChange::Upsert(PodUid::from(uid), observed))
+            Some(ObservedChange::Upsert(uid, observed))
         }
-        Update::Remove(uid) => Some(ObservedChange::Remove(PodUid::from(uid))),
+        Update::Remove(uid) => Some(ObservedChange::Remove(uid)),
         Update::Synced => Some(ObservedChange::Synced),
         Update::Stale(_) => None,
     }
@@ -262,7 +261,7 @@ pub(crate) fn probe_status(
         kind: kind_to_wire(id.kind) as i32,
     };
     let since = result.since.map(time::to_wire);
-    let store_key = (key.pod_uid.clone(), key.container_id.clone(), key.kind);
+    let store_key = (id.pod.clone(), key.container_id.clone(), key.kind);
     let status = prober::v1::ProbeStatus {
         key: Some(key),
         outcome: outcome as i32,

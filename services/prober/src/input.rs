@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use polylet_kit::state_file::StateFileError;
+use polylet_model::PodUid;
 use polylet_watch::Update;
 use polylet_wire::pleg::v1::PodState;
 use polylet_wire::podconfig::v1::{Pod, PodSource};
@@ -15,9 +16,9 @@ use crate::core::types::{ProbeAttempt, ProbeOutput, Results};
 /// Everything that can happen to this service.
 pub(crate) enum Input {
     /// A change from a source of pods.
-    Pod(PodSource, Update<String, Pod>),
+    Pod(PodSource, Update<PodUid, Pod>),
     /// A change of the pods in the runtime.
-    PodState(Update<String, PodState>),
+    PodState(Update<PodUid, PodState>),
     /// An attempt is complete.
     Attempt {
         attempt: ProbeAttempt,

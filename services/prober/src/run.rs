@@ -147,7 +147,7 @@ impl EventLoop {
         }
     }
 
-    fn handle_pod_state(&mut self, update: Update<String, PodState>) {
+    fn handle_pod_state(&mut self, update: Update<PodUid, PodState>) {
         match &update {
             Update::Upsert(uid, state) => {
                 let cause = state.cause.clone().unwrap_or_default();

@@ -7,6 +7,7 @@ use std::time::Duration;
 use futures::StreamExt;
 use futures::stream::BoxStream;
 use hyper_util::rt::TokioIo;
+use polylet_model::PodUid;
 use polylet_watch::{Store, StreamObserver, Update, follow, serve};
 use polylet_wire::common::v1::{Cause, PodRef};
 use polylet_wire::pleg::v1::pleg_service_server::{PlegService, PlegServiceServer};
@@ -30,9 +31,9 @@ use tonic::{Request, Response, Status};
 /// The trace of the pods' start.
 const TRACE: &str = "0af7651916cd43dd8448eb211c80319c";
 
-type Pods = Store<String, Pod>;
-type States = Store<String, PodState>;
-type StatusUpdate = Update<(String, String, i32), ProbeStatus>;
+type Pods = Store<PodUid, Pod>;
+type States = Store<PodUid, PodState>;
+type StatusUpdate = Update<(PodUid, String, i32), ProbeStatus>;
 
 struct Pleg(States);
 
@@ -337,7 +338,7 @@ async fn results_survive_a_restart_of_the_process() {
     prober.stop();
     assert!(matches!(next(&mut statuses).await, Update::Stale(_)));
     // The container is removed while the prober is down.
-    node.states.remove(&"u1".to_owned());
+    node.states.remove("u1".to_owned().as_str());
     let _prober = node.prober();
     for _ in 0..2 {
         assert!(matches!(next(&mut statuses).await, Update::Remove(_)));

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use polylet_api::{ApiConnection, ClientConfig};
 use polylet_kit::Ctx;
-use polylet_model::Manifest;
+use polylet_model::{Manifest, PodUid};
 use polylet_schedule::TokenBucket;
 use polylet_watch::{Update, Value};
 use polylet_wire::podconfig::v1 as podconfig;
@@ -26,7 +26,7 @@ pub(crate) struct PodSignals {
     /// Set while status patches are in flight or due.
     pub(crate) busy: watch::Sender<bool>,
     /// Receives the uids of pods that are gone and do not come again, as a static pod may with its uid.
-    pub(crate) removals: mpsc::UnboundedSender<String>,
+    pub(crate) removals: mpsc::UnboundedSender<PodUid>,
 }
 
 /// Patches statuses and manages mirror pods, under one rate limit (`kubeAPIQPS`).
@@ -59,7 +59,7 @@ impl ApiWriter {
     /// Handles a published status. With a cause, its patch is a step in the trace of the pod's start.
     pub(crate) fn handle_published(
         &mut self,
-        uid: &str,
+        uid: &PodUid,
         published: &PublishedStatus,
         step: Option<StatusStep>,
     ) {
@@ -89,17 +89,17 @@ impl ApiWriter {
     }
 
     /// Handles the removal of a pod from this node; `last` is what was published about it.
-    pub(crate) fn handle_removed(&mut self, uid: &str, last: Option<&PublishedStatus>) {
+    pub(crate) fn handle_removed(&mut self, uid: &PodUid, last: Option<&PublishedStatus>) {
         let now = self.now();
         self.patcher.remove_desired(uid, now);
         self.set_static_pod(uid, None);
         if last.is_some_and(|last| !last.manifest.is_static()) {
             // The receiver is gone only when the process ends.
-            let _ = self.signals.removals.send(uid.to_owned());
+            let _ = self.signals.removals.send(uid.clone());
         }
     }
 
-    fn set_static_pod(&mut self, uid: &str, pod: Option<(Manifest, bool)>) {
+    fn set_static_pod(&mut self, uid: &PodUid, pod: Option<(Manifest, bool)>) {
         let removed = pod.is_none();
         self.mirrors.manager.set_static_pod(uid, pod);
         if removed {
@@ -110,12 +110,12 @@ impl ApiWriter {
     }
 
     /// Handles the status of an API pod at the API server; `None` once the pod is removed there.
-    pub(crate) fn handle_api_status(&mut self, uid: &str, status: Option<ApiStatus>) {
+    pub(crate) fn handle_api_status(&mut self, uid: &PodUid, status: Option<ApiStatus>) {
         let now = self.now();
         self.patcher.set_api_status(uid, status, now);
     }
 
-    pub(crate) fn handle_mirror(&mut self, update: &Update<String, podconfig::MirrorPod>) {
+    pub(crate) fn handle_mirror(&mut self, update: &Update<PodUid, podconfig::MirrorPod>) {
         let manager = &mut self.mirrors.manager;
         match update {
             Update::Upsert(uid, mirror) => {
@@ -133,7 +133,7 @@ impl ApiWriter {
     /// Passes the statuses of mirror pods on, each as that of its static pod.
     fn update_mirror_statuses(&mut self) {
         let now = self.now();
-        let own = |uid: &str| self.patcher.desired_status(uid);
+        let own = |uid: &PodUid| self.patcher.desired_status(uid);
         self.mirrors.manager.share_statuses(own);
         for (uid, status) in self.mirrors.manager.api_statuses() {
             self.patcher.set_api_status(uid, status, now);
@@ -156,7 +156,7 @@ impl ApiWriter {
 
     /// Waits for the end of a request, or until one is due. A pod whose status was patched, and the
     /// status as the API server has it.
-    pub(crate) async fn wait(&mut self) -> Option<(String, SharedStatus)> {
+    pub(crate) async fn wait(&mut self) -> Option<(PodUid, SharedStatus)> {
         let due = [self.patcher.next_due(), self.mirrors.manager.next_due()];
         let due = due.into_iter().flatten().min();
         let started = self.started;

@@ -135,11 +135,11 @@ impl ReporterModel {
     /// The API server answers, and its watch delivers the same.
     fn patch(&mut self, request: &StatusRequest) {
         assert!(matches!(request.action, ApiAction::Patch(_)));
-        let stored = as_stored(self.own(&request.pod));
+        let stored = as_stored(self.own(request.pod.as_str()));
         let answer = convert::api_status(&stored, &request.pod).unwrap();
         let result = PatchResult::Patched(answer);
         self.queue.on_completed(request, result, self.now);
-        self.handle(api_pod(number_of(&request.pod), stored));
+        self.handle(api_pod(number_of(request.pod.as_str()), stored));
         self.reconcile();
     }
 
@@ -186,12 +186,18 @@ fn running_pods_have_one_status_each() {
     let bytes = live_bytes().abs_diff(empty) as usize / PODS;
     println!("{bytes} bytes for each pod");
     for uid in (0..PODS).map(uid) {
-        assert!(reporter.queue.is_acknowledged(&uid));
-        assert!(!reporter.state.desired_manifest(&uid).unwrap().is_parsed());
+        assert!(reporter.queue.is_acknowledged(uid.as_str()));
+        assert!(
+            !reporter
+                .state
+                .desired_manifest(uid.as_str())
+                .unwrap()
+                .is_parsed()
+        );
         let own = reporter.own(&uid);
         let copies = [
-            reporter.state.api_status(&uid),
-            reporter.queue.desired_status(&uid),
+            reporter.state.api_status(uid.as_str()),
+            reporter.queue.desired_status(uid.as_str()),
         ];
         assert!(copies.iter().all(|it| it.unwrap().is_same(&own)));
         assert!(!own.is_parsed());

@@ -1,12 +1,12 @@
 //! Wire messages to facts, and published statuses to wire messages.
 
 use k8s_openapi::api::core::v1::LinuxContainerUser;
-use polylet_model::Manifest;
 use polylet_model::probe::ProbeKind;
 use polylet_model::status::{
     self, ActualResources, ContainerPhase, DeviceStatus, PendingResize, PodWorkerState,
     ResizeInProgress, WaitReason,
 };
+use polylet_model::{Manifest, PodUid};
 use polylet_wire::common::v1::{Cause, PodRef};
 use polylet_wire::device::v1 as device;
 use polylet_wire::pleg::v1 as pleg;
@@ -203,23 +203,23 @@ pub(crate) fn devices(pod: device::PodDevices) -> Vec<DeviceStatus> {
 }
 
 /// A pod's status at the API server; `None` while it is unknown.
-pub(crate) fn api_status(status: &[u8], uid: &str) -> Option<SharedStatus> {
+pub(crate) fn api_status(status: &[u8], uid: &PodUid) -> Option<SharedStatus> {
     if status.is_empty() {
         return None;
     }
     let status = serde_json::from_slice(status);
     status
         .inspect_err(|error| {
-            tracing::warn!(pod_uid = uid, %error, "invalid pod status from API server; ignored");
+            tracing::warn!(pod_uid = uid.as_str(), %error, "invalid pod status from API server; ignored");
         })
         .ok()
         .map(normal_form::normalized)
 }
 
-pub(crate) fn mirror_pod(uid: &str, mirror: &podconfig::v1::MirrorPod) -> MirrorPod {
+pub(crate) fn mirror_pod(uid: &PodUid, mirror: &podconfig::v1::MirrorPod) -> MirrorPod {
     let name = mirror.r#ref.clone().unwrap_or_default();
     MirrorPod {
-        uid: uid.to_owned(),
+        uid: uid.clone(),
         namespace: name.namespace,
         name: name.name,
         source_hash: mirror.source_pod_uid.clone(),

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use k8s_openapi::api::core::v1::PodStatus;
+use polylet_model::PodUid;
 
 use crate::certificates::store;
 use crate::core::report::patch;
@@ -29,7 +30,7 @@ pub fn status_patch(old: &[u8], new: &[u8]) {
 }
 
 /// Loads the state files of the service in this directory.
-pub fn state_files(dir: &Path) -> BTreeMap<String, SharedStatus> {
+pub fn state_files(dir: &Path) -> BTreeMap<PodUid, SharedStatus> {
     let _ = StateWriter::<BTreeMap<String, (String, u64)>>::open(dir.join("notices.json"));
     let opened = StateWriter::<PersistedStatuses>::open(dir.join("statuses.json"));
     opened

@@ -1,5 +1,6 @@
 //! Everything that the event loop reacts to.
 
+use polylet_model::PodUid;
 use polylet_watch::{Update, Value};
 use polylet_wire::device::v1::PodDevices;
 use polylet_wire::pleg::v1::{PodState, WatchRuntimeResponse};
@@ -10,19 +11,19 @@ use polylet_wire::sync::v1::PodSync;
 /// An update of one of the streams that statuses are computed from.
 pub enum Input {
     /// Pods of one source.
-    Pod(PodSource, Update<String, Pod>),
+    Pod(PodSource, Update<PodUid, Pod>),
     /// Sync progress of pods.
-    Sync(Box<Update<String, PodSync>>),
+    Sync(Box<Update<PodUid, PodSync>>),
     /// Sandboxes and containers in the runtime.
-    RuntimeState(Update<String, PodState>),
+    RuntimeState(Update<PodUid, PodState>),
     /// Results of probes.
-    Probe(Update<(String, String, i32), ProbeStatus>),
+    Probe(Update<(PodUid, String, i32), ProbeStatus>),
     /// Devices of pods.
-    PodDevices(Update<String, PodDevices>),
+    PodDevices(Update<PodUid, PodDevices>),
     /// Name and handlers of the runtime.
     Runtime(Value<WatchRuntimeResponse>),
     /// Mirror pods at the API server.
-    Mirror(Update<String, MirrorPod>),
+    Mirror(Update<PodUid, MirrorPod>),
     /// This node's object at the API server.
     Node(Value<WatchNodeResponse>),
 }

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::PodStatus;
+use polylet_model::PodUid;
 use polylet_model::constants::phase;
 use polylet_wire::common::v1::Cause;
 use polylet_wire::time;
@@ -19,22 +20,22 @@ use crate::state::State;
 /// First sights of pods, and starts in progress.
 #[derive(Default)]
 pub(crate) struct LifecycleCounts {
-    first_seen: BTreeMap<String, Timestamp>,
+    first_seen: BTreeMap<PodUid, Timestamp>,
     starts: PodStarts,
 }
 
 impl LifecycleCounts {
     /// Handles a pod of a source; pod-config names the time of its first sight as that of the cause.
-    pub(crate) fn on_pod(&mut self, uid: &str, cause: Option<&Cause>) {
+    pub(crate) fn on_pod(&mut self, uid: &PodUid, cause: Option<&Cause>) {
         if !self.first_seen.contains_key(uid) {
             let seen = cause.and_then(|cause| time::from_wire_opt(cause.observed_at.as_ref()));
             let seen = seen.unwrap_or_else(Timestamp::now);
-            self.first_seen.insert(uid.to_owned(), seen);
+            self.first_seen.insert(uid.clone(), seen);
         }
     }
 
     /// Handles the status of a pod at the API server, as the watch delivers it.
-    pub(crate) fn on_watched(&mut self, uid: &str, state: &State) {
+    pub(crate) fn on_watched(&mut self, uid: &PodUid, state: &State) {
         let empty = PodStatus::default();
         let status = state.api_status(uid).map_or(&empty, Deref::deref);
         self.starts.on_watched(uid, status, Timestamp::now());

@@ -6,6 +6,7 @@ use k8s_openapi::api::core::v1::PodStatus;
 use polylet_api::ClientConfig;
 use polylet_kit::state_file::StateFileError;
 use polylet_kit::{CancellationToken, Ctx, address, memory};
+use polylet_model::PodUid;
 use polylet_watch::{Update, Value};
 use polylet_wire::common::v1::PodRef;
 use polylet_wire::podconfig::v1::PodSource;
@@ -136,12 +137,8 @@ impl EventLoop {
         let mut api_pod = None;
         if let Some(api_writer) = &mut self.api_writer {
             match &input {
-                Input::Pod(PodSource::Api, Update::Upsert(uid, pod)) => {
-                    let api_uid = pod.r#ref.as_ref().map(|pod| pod.uid.clone());
-                    api_pod = Some((uid.clone(), api_uid));
-                }
-                Input::Pod(PodSource::Api, Update::Remove(uid)) => {
-                    api_pod = Some((uid.clone(), None));
+                Input::Pod(PodSource::Api, Update::Upsert(uid, _) | Update::Remove(uid)) => {
+                    api_pod = Some(uid.clone());
                 }
                 Input::Mirror(update) => api_writer.handle_mirror(update),
                 Input::Node(node) => api_writer.handle_node(node),
@@ -152,12 +149,13 @@ impl EventLoop {
         if let Some(uid) = watched {
             self.counts.on_watched(&uid, &self.state);
         }
-        if let (Some(api_writer), Some((pod, api_uid))) = (&mut self.api_writer, api_pod) {
-            let status = self.state.api_status(&pod).cloned();
-            let status = api_uid
-                .zip(status)
-                .map(|(uid, status)| ApiStatus { uid, status });
-            api_writer.handle_api_status(&pod, status);
+        if let (Some(api_writer), Some(uid)) = (&mut self.api_writer, api_pod) {
+            let status = self.state.api_status(&uid).cloned();
+            let status = status.map(|status| ApiStatus {
+                uid: uid.clone(),
+                status,
+            });
+            api_writer.handle_api_status(&uid, status);
         }
     }
 
@@ -274,7 +272,7 @@ fn report_host_ip_family(
         return;
     };
     let pod = PodRef {
-        uid: uid.to_owned(),
+        uid: uid.to_string(),
         namespace: published.manifest.namespace().to_owned(),
         name: published.manifest.name().to_owned(),
     };
@@ -283,7 +281,7 @@ fn report_host_ip_family(
 }
 
 /// Waits for the API writer; a pod whose status it has patched, and the status.
-async fn wait(api_writer: &mut Option<ApiWriter>) -> Option<(String, SharedStatus)> {
+async fn wait(api_writer: &mut Option<ApiWriter>) -> Option<(PodUid, SharedStatus)> {
     match api_writer {
         Some(api_writer) => api_writer.wait().await,
         None => std::future::pending().await,

@@ -39,7 +39,7 @@ impl StatusService for Server {
         Ok(Response::new(if pod_uid.is_empty() {
             serve(store, resume_after)
         } else {
-            serve_key(store, pod_uid, resume_after)
+            serve_key(store, pod_uid.into(), resume_after)
         }))
     }
 
@@ -87,9 +87,12 @@ mod tests {
     #[tokio::test]
     async fn a_follower_of_one_pod_receives_only_its_statuses() {
         let statuses = StatusStore::new(Store::new("1"));
-        statuses.upsert("u1".to_owned(), status("u1", "{}"));
+        statuses.upsert("u1".into(), status("u1", "{}"));
         for n in 0..200 {
-            statuses.upsert(format!("other {n}"), status(&format!("other {n}"), "{}"));
+            statuses.upsert(
+                format!("other {n}").into(),
+                status(&format!("other {n}"), "{}"),
+            );
         }
         statuses.mark_synced();
         let (_, unsynced) = watch::channel(Vec::new());
@@ -107,10 +110,10 @@ mod tests {
         assert_eq!(read().await, Change::Reset);
         assert_eq!(read().await, Change::Upsert(status("u1", "{}")));
         assert!(matches!(read().await, Change::Synced(_)));
-        statuses.upsert("other 7".to_owned(), status("other 7", "changed"));
-        statuses.remove(&"other 8".to_owned());
+        statuses.upsert("other 7".into(), status("other 7", "changed"));
+        statuses.remove("other 8");
         assert_eq!(read().now_or_never(), None);
-        statuses.upsert("u1".to_owned(), status("u1", "changed"));
+        statuses.upsert("u1".into(), status("u1", "changed"));
         assert_eq!(read().await, Change::Upsert(status("u1", "changed")));
     }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use polylet_model::Manifest;
+use polylet_model::{Manifest, PodUid};
 use polylet_watch::{Update, Value};
 use polylet_wire::common::v1::Cause;
 use polylet_wire::device::v1::PodDevices;
@@ -30,12 +30,12 @@ pub struct State {
     store: StatusStore,
     /// Pods to reconcile. More are added when it is empty, so that none waits for others that change all
     /// the time.
-    due: VecDeque<String>,
+    due: VecDeque<PodUid>,
 }
 
 impl State {
     /// Starts from the statuses of the previous process instance.
-    pub fn new(restored: BTreeMap<String, SharedStatus>, store: StatusStore) -> Self {
+    pub fn new(restored: BTreeMap<PodUid, SharedStatus>, store: StatusStore) -> Self {
         State {
             manager: StatusManager::new(restored),
             store,
@@ -83,7 +83,7 @@ impl State {
         }
     }
 
-    fn handle_pod(&mut self, source: PodSource, update: Update<String, Pod>) {
+    fn handle_pod(&mut self, source: PodSource, update: Update<PodUid, Pod>) {
         let source = match source {
             PodSource::File => ManifestSource::File,
             PodSource::Http => ManifestSource::Http,
@@ -99,7 +99,11 @@ impl State {
                         Ok(manifest) => Some(manifest),
                         Err(error) => {
                             let error = polylet_kit::report(&error);
-                            tracing::error!(pod_uid = uid, error, "invalid pod manifest; ignored");
+                            tracing::error!(
+                                pod_uid = uid.as_str(),
+                                error,
+                                "invalid pod manifest; ignored"
+                            );
                             None
                         }
                     };
@@ -118,7 +122,7 @@ impl State {
         }
     }
 
-    fn handle_sync(&mut self, update: Update<String, PodSync>) {
+    fn handle_sync(&mut self, update: Update<PodUid, PodSync>) {
         let facts = &mut self.manager.facts;
         match update {
             Update::Upsert(uid, sync) => {
@@ -130,7 +134,7 @@ impl State {
         }
     }
 
-    fn handle_runtime_state(&mut self, update: Update<String, PodState>) {
+    fn handle_runtime_state(&mut self, update: Update<PodUid, PodState>) {
         let facts = &mut self.manager.facts;
         match update {
             Update::Upsert(uid, state) => {
@@ -142,7 +146,7 @@ impl State {
         }
     }
 
-    fn handle_probe(&mut self, update: Update<(String, String, i32), ProbeStatus>) {
+    fn handle_probe(&mut self, update: Update<(PodUid, String, i32), ProbeStatus>) {
         let facts = &mut self.manager.facts;
         match update {
             Update::Upsert((uid, container_id, kind), result) => {
@@ -163,7 +167,7 @@ impl State {
         }
     }
 
-    fn handle_devices(&mut self, update: Update<String, PodDevices>) {
+    fn handle_devices(&mut self, update: Update<PodUid, PodDevices>) {
         let facts = &mut self.manager.facts;
         match update {
             Update::Upsert(uid, devices) => {
@@ -181,7 +185,7 @@ impl State {
     }
 
     /// Pods whose statuses are kept as JSON alone since the last call, and these statuses.
-    pub(crate) fn take_dropped(&mut self) -> impl Iterator<Item = (String, SharedStatus)> {
+    pub(crate) fn take_dropped(&mut self) -> impl Iterator<Item = (PodUid, SharedStatus)> {
         self.manager.take_dropped()
     }
 
@@ -222,7 +226,7 @@ impl State {
     pub(crate) fn reconcile_some(
         &mut self,
         host_ips: impl FnOnce() -> Vec<String>,
-        mut on_change: impl FnMut(&str, &StatusChange) -> Cause,
+        mut on_change: impl FnMut(&PodUid, &StatusChange) -> Cause,
     ) -> bool {
         let mut unsaved = false;
         self.add_due();
@@ -289,7 +293,7 @@ impl State {
     }
 
     /// The last status of every pod, to be persisted.
-    pub fn statuses(&self) -> BTreeMap<String, SharedStatus> {
+    pub fn statuses(&self) -> BTreeMap<PodUid, SharedStatus> {
         self.manager.statuses()
     }
 }
@@ -315,12 +319,12 @@ mod tests {
             manifest: manifest.into_bytes().into(),
             ..Pod::default()
         };
-        Input::Pod(PodSource::File, Update::Upsert(uid(number), pod))
+        Input::Pod(PodSource::File, Update::Upsert(uid(number).into(), pod))
     }
 
     fn progress(number: usize) -> Input {
         let sync = PodSync::default();
-        Input::Sync(Box::new(Update::Upsert(uid(number), sync)))
+        Input::Sync(Box::new(Update::Upsert(uid(number).into(), sync)))
     }
 
     fn synced() -> [Input; 7] {
@@ -335,10 +339,10 @@ mod tests {
         ]
     }
 
-    fn reconcile_some(state: &mut State) -> Vec<String> {
+    fn reconcile_some(state: &mut State) -> Vec<PodUid> {
         let mut published = Vec::new();
         state.reconcile_some(Vec::new, |uid, _| {
-            published.push(uid.to_owned());
+            published.push(uid.clone());
             Cause::default()
         });
         published
@@ -362,7 +366,10 @@ mod tests {
             assert_eq!(some.len(), MAX_RECONCILED);
             reconciled.extend(some);
         }
-        assert_eq!(reconciled, (0..PODS).map(uid).collect::<Vec<_>>());
+        assert_eq!(
+            reconciled,
+            (0..PODS).map(uid).map(PodUid::from).collect::<Vec<_>>()
+        );
         assert!(!state.is_reconciled() && !store.has_synced());
         state.reconcile(Vec::new);
         assert!(state.is_reconciled() && state.has_published());

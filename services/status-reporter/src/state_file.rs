@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use polylet_kit::state_file::{StateFile, StateFileError};
+use polylet_model::PodUid;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use tokio::task::JoinHandle;
@@ -26,9 +27,9 @@ const MAX_INTERVAL: Duration = Duration::from_secs(1);
 pub(crate) struct PersistedStatuses {
     /// The last status of each pod, by uid. The file is written often while pods start: a status is written
     /// as it is served, and not encoded again.
-    pub(crate) statuses: BTreeMap<String, SharedStatus>,
+    pub(crate) statuses: BTreeMap<PodUid, SharedStatus>,
     /// Pods that were Ready once: their start is not traced again.
-    pub(crate) started: BTreeSet<String>,
+    pub(crate) started: BTreeSet<PodUid>,
 }
 
 /// A state file and its pending write.
@@ -134,7 +135,7 @@ mod tests {
         let json = r#"{"phase":"Running","podIP":"10.0.0.1","startTime":"2026-01-02T03:04:05Z"}"#;
         let status: SharedStatus = serde_json::from_str(json).unwrap();
         let stored = PersistedStatuses {
-            statuses: BTreeMap::from([("u1".to_owned(), status.clone())]),
+            statuses: BTreeMap::from([("u1".into(), status.clone())]),
             ..Default::default()
         };
         let text = serde_json::to_string(&stored).unwrap();

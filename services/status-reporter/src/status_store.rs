@@ -3,24 +3,25 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use polylet_model::PodUid;
 use polylet_watch::Store;
 use polylet_wire::status::v1::{ListPodStatusesRequest, PodStatus};
 
 /// Pod uids by name and namespace. Pods of one full name may exist side by side while one of them
 /// terminates.
-type NameIndex = BTreeMap<(String, String), BTreeSet<String>>;
+type NameIndex = BTreeMap<(String, String), BTreeSet<PodUid>>;
 
 /// The store of the state stream, and an index so that one pod is found without a walk over all.
 /// Clones share both.
 #[derive(Clone)]
 pub struct StatusStore {
-    store: Store<String, PodStatus>,
+    store: Store<PodUid, PodStatus>,
     by_name: Arc<Mutex<NameIndex>>,
 }
 
 impl StatusStore {
     /// Indexes an empty store.
-    pub fn new(store: Store<String, PodStatus>) -> Self {
+    pub fn new(store: Store<PodUid, PodStatus>) -> Self {
         Self {
             store,
             by_name: Arc::default(),
@@ -33,7 +34,7 @@ impl StatusStore {
     }
 
     /// The store to serve watches from.
-    pub(crate) fn watched(&self) -> Store<String, PodStatus> {
+    pub(crate) fn watched(&self) -> Store<PodUid, PodStatus> {
         self.store.clone()
     }
 
@@ -51,7 +52,7 @@ impl StatusStore {
     }
 
     /// Publishes a status.
-    pub(crate) fn upsert(&self, uid: String, status: PodStatus) {
+    pub(crate) fn upsert(&self, uid: PodUid, status: PodStatus) {
         if let Some(key) = name_key(&status) {
             self.index().entry(key).or_default().insert(uid.clone());
         }
@@ -59,7 +60,7 @@ impl StatusStore {
     }
 
     /// Removes the status of a pod.
-    pub(crate) fn remove(&self, uid: &String) {
+    pub(crate) fn remove(&self, uid: &str) {
         if let Some(key) = self.store.get(uid).as_ref().and_then(name_key) {
             let mut index = self.index();
             if let Some(uids) = index.get_mut(&key) {
@@ -81,7 +82,7 @@ impl StatusStore {
             })
         };
         if !request.pod_uid.is_empty() {
-            let status = self.store.get(&request.pod_uid);
+            let status = self.store.get(request.pod_uid.as_str());
             return status.into_iter().filter(selected).collect();
         }
         if !request.name.is_empty() {
@@ -100,7 +101,7 @@ impl StatusStore {
         let named = index.range(from..).take_while(|((of_name, of), _)| {
             of_name == name && (namespace.is_empty() || of == namespace)
         });
-        let uids: Vec<String> = named.flat_map(|(_, uids)| uids).cloned().collect();
+        let uids: Vec<PodUid> = named.flat_map(|(_, uids)| uids).cloned().collect();
         drop(index);
         let found = uids.iter().filter_map(|uid| self.store.get(uid));
         found.collect()
@@ -144,7 +145,7 @@ mod tests {
                 r#ref: Some(pod),
                 ..PodStatus::default()
             };
-            store.upsert(uid.to_owned(), status);
+            store.upsert(uid.into(), status);
         }
         let list = |uid: &str, namespace: &str, name: &str| -> Vec<String> {
             let found = store.list(&request(uid, namespace, name)).into_iter();
@@ -157,8 +158,8 @@ mod tests {
         assert_eq!(list("", "", "web"), ["u1", "u2", "u3"]);
         assert_eq!(list("", "a", ""), ["u1", "u2", "u4"]);
         assert_eq!(list("", "", "we"), [""; 0]);
-        store.remove(&"u1".to_owned());
-        store.remove(&"u3".to_owned());
+        store.remove("u1");
+        store.remove("u3");
         assert_eq!(list("", "", "web"), ["u2"]);
         assert_eq!(list("", "b", "web"), [""; 0]);
     }

@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::api::core::v1::PodStatus;
 use polylet_kit::cause::{self, outcome};
-use polylet_model::Manifest;
 use polylet_model::status::{is_ready, is_terminal};
+use polylet_model::{Manifest, PodUid};
 use polylet_wire::common::v1::Cause;
 use tracing::field::Empty;
 use tracing::{Span, info_span};
@@ -59,13 +59,13 @@ impl StatusSpan {
 #[derive(Default)]
 pub(crate) struct StartTraces {
     /// Causes of changes that are not reconciled yet.
-    causes: BTreeMap<String, Cause>,
+    causes: BTreeMap<PodUid, Cause>,
     /// The latest cause of the changes of each pod that is not at rest.
-    latest: BTreeMap<String, Cause>,
+    latest: BTreeMap<PodUid, Cause>,
     /// Pods that were Ready once, or have ended: their start is over.
-    started: BTreeSet<String>,
+    started: BTreeSet<PodUid>,
     /// Pods that the API server is told to forget, which ends their deletion.
-    removed: BTreeSet<String>,
+    removed: BTreeSet<PodUid>,
     /// Those of the previous process instance were compared with the pods that exist.
     synced: bool,
     node: NodeFacts,
@@ -74,7 +74,7 @@ pub(crate) struct StartTraces {
 impl StartTraces {
     /// `started`: pods whose start was over in the previous process instance.
     pub(crate) fn new(
-        started: BTreeSet<String>,
+        started: BTreeSet<PodUid>,
         node_name: String,
         kernel_version: String,
     ) -> Self {
@@ -102,7 +102,7 @@ impl StartTraces {
     /// Whether there were any.
     pub(crate) fn mark_synced<V>(
         &mut self,
-        existing: impl FnOnce() -> BTreeMap<String, V>,
+        existing: impl FnOnce() -> BTreeMap<PodUid, V>,
     ) -> bool {
         if std::mem::replace(&mut self.synced, true) {
             return false;
@@ -113,13 +113,13 @@ impl StartTraces {
     }
 
     /// Pods whose start is over.
-    pub(crate) fn started(&self) -> BTreeSet<String> {
+    pub(crate) fn started(&self) -> BTreeSet<PodUid> {
         self.started.clone()
     }
 
     /// Records the cause of a changed fact. The newest one is what the status waited for; earlier
     /// ones become links.
-    pub(crate) fn record(&mut self, uid: &str, cause: Option<&Cause>) {
+    pub(crate) fn record(&mut self, uid: &PodUid, cause: Option<&Cause>) {
         let Some(cause) = cause.filter(|cause| !cause.traceparent.is_empty()) else {
             return;
         };
@@ -127,8 +127,8 @@ impl StartTraces {
         if let Some(earlier) = self.causes.get(uid) {
             cause::fold(&mut newest, earlier);
         }
-        self.latest.insert(uid.to_owned(), cause.clone());
-        self.causes.insert(uid.to_owned(), newest);
+        self.latest.insert(uid.clone(), cause.clone());
+        self.causes.insert(uid.clone(), newest);
     }
 
     /// Takes the cause of the status that is computed now.
@@ -179,7 +179,7 @@ impl StartTraces {
         is_removed: bool,
         cause: &Cause,
     ) -> Option<StatusSpan> {
-        let uid = manifest.uid().as_str();
+        let uid = manifest.uid();
         let phase = status.phase.as_deref().unwrap_or_default();
         let is_last = manifest.deletion_timestamp().is_some() && is_terminal(phase);
         let is_started = self.started.contains(uid);
@@ -188,7 +188,7 @@ impl StartTraces {
             return None;
         }
         if is_removed {
-            self.removed.insert(uid.to_owned());
+            self.removed.insert(uid.clone());
         }
         let (name, namespace) = (manifest.name(), manifest.namespace());
         let ready = is_ready(status);
@@ -202,7 +202,7 @@ impl StartTraces {
             _ => None,
         };
         if outcome.is_some() {
-            self.started.insert(uid.to_owned());
+            self.started.insert(uid.clone());
         }
         if cause.traceparent.is_empty() {
             return None;
@@ -211,7 +211,7 @@ impl StartTraces {
             ($name:literal, $result:literal) => {
                 info_span!(
                     $name,
-                    k8s.pod.uid = uid,
+                    k8s.pod.uid = uid.as_str(),
                     k8s.pod.name = name,
                     k8s.namespace.name = namespace,
                     k8s.pod.status.phase = phase,
@@ -282,7 +282,7 @@ mod tests {
             phase: Some("Succeeded".to_owned()),
             ..PodStatus::default()
         };
-        let started = BTreeSet::from(["u".to_owned()]);
+        let started = BTreeSet::from(["u".into()]);
         let mut traces = StartTraces::new(started, String::new(), String::new());
         let mut outcome = |is_removed| {
             let span = traces.span(&manifest, &ended, is_removed, &cause);

@@ -5,6 +5,7 @@ use std::process::{Child, Command};
 use std::time::Duration;
 
 use futures::StreamExt;
+use polylet_model::PodUid;
 use polylet_watch::{StreamObserver, Update, follow};
 use polylet_wire::pleg::v1::ContainerPhase;
 use polylet_wire::prober::v1::Outcome;
@@ -82,7 +83,7 @@ fn client(dir: &Path) -> StatusServiceClient<tonic::transport::Channel> {
     ))
 }
 
-fn watch(dir: &Path) -> impl futures::Stream<Item = Update<String, PodStatus>> + Unpin + use<> {
+fn watch(dir: &Path) -> impl futures::Stream<Item = Update<PodUid, PodStatus>> + Unpin + use<> {
     let client = client(dir);
     follow(IgnoredPeer, move |resume_after| {
         let mut client = client.clone();
@@ -98,8 +99,8 @@ fn watch(dir: &Path) -> impl futures::Stream<Item = Update<String, PodStatus>> +
 }
 
 async fn next(
-    stream: &mut (impl futures::Stream<Item = Update<String, PodStatus>> + Unpin),
-) -> Update<String, PodStatus> {
+    stream: &mut (impl futures::Stream<Item = Update<PodUid, PodStatus>> + Unpin),
+) -> Update<PodUid, PodStatus> {
     timeout(Duration::from_secs(20), stream.next())
         .await
         .expect("an update in time")
@@ -108,7 +109,7 @@ async fn next(
 
 /// Reads until a status matches.
 async fn until(
-    stream: &mut (impl futures::Stream<Item = Update<String, PodStatus>> + Unpin),
+    stream: &mut (impl futures::Stream<Item = Update<PodUid, PodStatus>> + Unpin),
     matches: impl Fn(&PodStatus) -> bool,
 ) -> PodStatus {
     loop {
@@ -216,7 +217,7 @@ async fn pod_is_published_from_creation_to_removal() {
         .into_inner();
     assert!(other.pods.is_empty());
 
-    peers.files.remove(&"u".into());
+    peers.files.remove("u");
     peers.syncs.upsert(
         "u".into(),
         PodSync {
@@ -228,7 +229,7 @@ async fn pod_is_published_from_creation_to_removal() {
         .runtime_states
         .upsert("u".into(), state(ContainerPhase::Exited));
     until(&mut updates, |pod| status(pod)["phase"] == "Succeeded").await;
-    peers.runtime_states.remove(&"u".into());
+    peers.runtime_states.remove("u");
     peers.syncs.upsert("u".into(), sync(SyncPhase::CleanedUp));
     loop {
         match next(&mut updates).await {

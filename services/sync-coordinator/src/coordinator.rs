@@ -10,6 +10,7 @@ mod reconcile;
 use std::rc::Rc;
 
 use jiff::Timestamp;
+use polylet_model::PodUid;
 use polylet_wire::podconfig::v1::PodSource;
 use polylet_wire::sync::v1::PodSync;
 
@@ -20,7 +21,7 @@ use crate::effects::Effects;
 use crate::input::Input;
 use crate::state::State;
 
-type PodSyncStore = polylet_watch::Store<String, PodSync>;
+type PodSyncStore = polylet_watch::Store<PodUid, PodSync>;
 
 /// Brings the pods on the node to their desired state.
 pub struct Coordinator {

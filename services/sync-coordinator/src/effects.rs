@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use polylet_kit::CancellationToken;
 use polylet_kit::state_file::StateFileError;
+use polylet_model::PodUid;
 use polylet_wire::common::v1::PodRef;
 use polylet_wire::pleg::v1::RuntimeChange;
 use polylet_wire::volume::v1::CompleteDesiredRequest;
@@ -132,7 +133,7 @@ impl Effects for Executor {
                 _ => Ok(None),
             };
             let _ = inputs.send(Input::StepFinished {
-                uid: uid.clone(),
+                uid: uid.as_str().into(),
                 key,
                 outcome: Box::new(outcome),
                 state: state.ok().flatten(),
@@ -154,7 +155,7 @@ impl Effects for Executor {
         let work = async move {
             let state = pod_refresh::refresh_with_retry(&manager, &pod, &changes).await;
             let _ = inputs.send(Input::PodRefreshed {
-                uid: pod.uid,
+                uid: pod.uid.into(),
                 effect_count,
                 state,
             });
@@ -210,7 +211,7 @@ impl Effects for Executor {
 
     fn watch_object(&self, uid: &str, key: &StepKey, missing: MissingObject) -> CancellationToken {
         let cancel = self.manager.ctx.drain().child_token();
-        let (token, uid, key) = (cancel.clone(), uid.to_owned(), key.clone());
+        let (token, uid, key) = (cancel.clone(), PodUid::from(uid), key.clone());
         let (manager, inputs) = (Rc::clone(&self.manager), self.inputs.clone());
         self.manager.ctx.background("object watch", async move {
             tokio::select! {

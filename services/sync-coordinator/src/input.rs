@@ -1,6 +1,7 @@
 //! Inputs of the event loop.
 
 use jiff::SignedDuration;
+use polylet_model::PodUid;
 use polylet_watch::{PressureItemKey, Update, Value};
 use polylet_wire::common::v1::PodRef;
 use polylet_wire::eviction::v1::Pressure;
@@ -15,15 +16,15 @@ use crate::core::step::{StepFailure, StepOutcome};
 /// Everything that can happen to this service.
 pub enum Input {
     /// A desired pod, by its [source](polylet_wire::podconfig::v1::PodSource).
-    PodConfig(i32, Update<String, Pod>),
+    PodConfig(i32, Update<PodUid, Pod>),
     /// The state of a pod in the runtime, from pleg.
-    PodState(Update<String, PodState>),
+    PodState(Update<PodUid, PodState>),
     /// Conditions and features of the runtime, from pleg.
     Runtime(Value<WatchRuntimeResponse>),
     /// The mount state of a pod's volumes, from volume-manager.
-    Volumes(Update<String, PodVolumes>),
+    Volumes(Update<PodUid, PodVolumes>),
     /// A probe's status by pod UID, container ID and probe kind, from prober.
-    ProbeStatus(Update<(String, String, i32), ProbeStatus>),
+    ProbeStatus(Update<(PodUid, String, i32), ProbeStatus>),
     /// Node pressure conditions and evictions, from eviction.
     Pressure(Update<PressureItemKey, Pressure>),
     /// This node's object in the cluster, from pod-config.
@@ -31,7 +32,7 @@ pub enum Input {
     /// A step of a pod has finished.
     StepFinished {
         /// The pod's UID.
-        uid: String,
+        uid: PodUid,
         /// The key of the step.
         key: StepKey,
         /// The result of the step.
@@ -42,7 +43,7 @@ pub enum Input {
     /// The response to a refresh of a pod's state.
     PodRefreshed {
         /// The pod's UID.
-        uid: String,
+        uid: PodUid,
         /// The number of effects on the pod when the refresh was requested.
         effect_count: u64,
         /// The pod's state; `None` when pleg gave no answer before the drain.
@@ -55,7 +56,7 @@ pub enum Input {
     /// An object whose absence failed a step now exists or has changed.
     ObjectAvailable {
         /// The pod's UID.
-        uid: String,
+        uid: PodUid,
         /// The key of the step that failed.
         key: StepKey,
     },

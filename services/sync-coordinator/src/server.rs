@@ -1,6 +1,7 @@
 //! Server of `polylet.sync.v1`.
 
 use futures::stream::BoxStream;
+use polylet_model::PodUid;
 use polylet_watch::Store;
 use polylet_wire::sync::v1::sync_service_server::SyncService;
 use polylet_wire::sync::v1::{PodSync, WatchPodSyncRequest, WatchPodSyncResponse};
@@ -9,7 +10,7 @@ use tonic::{Request, Response, Status};
 /// Serves the sync status of all pods.
 #[derive(Clone)]
 pub(crate) struct Server {
-    pub(crate) store: Store<String, PodSync>,
+    pub(crate) store: Store<PodUid, PodSync>,
 }
 
 #[tonic::async_trait]

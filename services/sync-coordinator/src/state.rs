@@ -19,6 +19,7 @@ pub(crate) mod stream_sync;
 pub(crate) mod volume_sync;
 
 use jiff::{SignedDuration, Timestamp};
+use polylet_model::PodUid;
 use polylet_wire::podconfig::v1::PodSource;
 
 use crate::checkpoint::RestoredState;
@@ -146,7 +147,7 @@ impl State {
                 Some(worker) => worker.pod.has_start_permit = true,
                 None => self.starts.release(&uid),
             }
-            self.workers.queue.push(&uid);
+            self.workers.queue.push(&uid.as_str().into());
         }
     }
 
@@ -166,7 +167,7 @@ impl State {
     }
 
     /// Sets or clears the node resources allocated to a pod.
-    pub(crate) fn set_allocation(&mut self, uid: &str, allocation: Option<AllocatedPod>) {
+    pub(crate) fn set_allocation(&mut self, uid: &PodUid, allocation: Option<AllocatedPod>) {
         if self.node.state.resources.allocated.set(uid, allocation) {
             self.workers.queue.requeue_waiting_for_capacity();
         }

@@ -9,6 +9,7 @@ use std::rc::Rc;
 
 use jiff::Timestamp;
 use polylet_kit::{CancellationToken, HealthConditions, cause, clock};
+use polylet_model::PodUid;
 use polylet_watch::Store;
 use polylet_wire::common::v1::Cause;
 use polylet_wire::volume::v1::PodVolumes;
@@ -40,7 +41,7 @@ use crate::subscriptions::Subscriptions;
 pub struct EventLoop {
     state: StateOfWorld,
     /// The published statuses.
-    store: Store<String, PodVolumes>,
+    store: Store<PodUid, PodVolumes>,
     executor: OperationExecutor,
     spawn: Spawn,
     objects: Subscriptions<ReferenceKey>,
@@ -68,7 +69,7 @@ impl EventLoop {
     /// An event loop without certificates, events and published drivers.
     pub fn new(
         state: StateOfWorld,
-        store: Store<String, PodVolumes>,
+        store: Store<PodUid, PodVolumes>,
         executor: OperationExecutor,
         spawn: Spawn,
         objects: Subscriptions<ReferenceKey>,
@@ -286,7 +287,10 @@ impl EventLoop {
                 r#ref: Some(convert::pod_ref(&self.state.pod(&uid))),
                 ..PodVolumes::default()
             };
-            respond(reply, Ok(self.store.get(&uid).unwrap_or_else(removed)));
+            respond(
+                reply,
+                Ok(self.store.get(uid.as_str()).unwrap_or_else(removed)),
+            );
         }
     }
 
@@ -301,10 +305,10 @@ impl EventLoop {
                     }
                     let cause = self.causes.get(&uid).cloned();
                     self.store
-                        .upsert(uid.clone(), convert::pod_volumes(&status, cause));
+                        .upsert(uid.as_str().into(), convert::pod_volumes(&status, cause));
                 }
                 None => {
-                    self.store.remove(&uid);
+                    self.store.remove(uid.as_str());
                     self.causes.remove(&uid);
                     self.warnings.remove(&uid);
                 }

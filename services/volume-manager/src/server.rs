@@ -5,6 +5,7 @@ use std::sync::Arc;
 use futures::StreamExt;
 use futures::stream::BoxStream;
 use polylet_kit::report;
+use polylet_model::PodUid;
 use polylet_watch::Store;
 use polylet_wire::common::v1::{Cause, PodRef};
 use polylet_wire::volume::v1::volume_service_server::VolumeService;
@@ -33,7 +34,7 @@ pub struct Server {
     /// The event loop.
     pub inputs: mpsc::Sender<Input>,
     /// The published statuses of volumes.
-    pub store: Store<String, PodVolumes>,
+    pub store: Store<PodUid, PodVolumes>,
     /// The published state of drivers.
     pub drivers: DriverState,
     /// The paths of volumes.

@@ -150,14 +150,16 @@ fn a_restart_changes_no_file() {
         let manager = Manager::start(&root, "e");
         // Published before it is declared, with its name and every volume.
         manager.wait_mounted("u1").await;
-        let shown = manager.store.get(&"u1".to_owned()).unwrap();
+        let shown = manager.store.get("u1".to_owned().as_str()).unwrap();
         assert_eq!(shown.volumes.len(), 5);
         assert_eq!(shown.r#ref.unwrap().name, "pod-u1");
         manager
             .apply(&pod("u1", volumes(four_volumes())))
             .await
             .unwrap();
-        assert!(all_mounted(&manager.store.get(&"u1".to_owned()).unwrap()));
+        assert!(all_mounted(
+            &manager.store.get("u1".to_owned().as_str()).unwrap()
+        ));
         set_objects(&manager).await;
         manager.complete(1).await.unwrap();
         // All operations have ended when a later pod is mounted.
@@ -256,7 +258,7 @@ fn a_failure_affects_only_its_volume() {
                 !volumes.is_empty() && volumes.iter().all(|volume| volume.phase != waiting)
             })
             .await;
-        let statuses = manager.store.get(&"u1".to_owned()).unwrap().volumes;
+        let statuses = manager.store.get("u1".to_owned().as_str()).unwrap().volumes;
         let messages: Vec<_> = statuses
             .iter()
             .map(|volume| volume.message.as_str())
@@ -353,7 +355,13 @@ fn prints_set_up_times() {
             let uid = format!("p{n}");
             let begin = Instant::now();
             manager.apply(&pod(&uid, four_volumes())).await.unwrap();
-            let is_mounted = || manager.store.get(&uid).as_ref().is_some_and(all_mounted);
+            let is_mounted = || {
+                manager
+                    .store
+                    .get(uid.as_str())
+                    .as_ref()
+                    .is_some_and(all_mounted)
+            };
             while !is_mounted() {
                 assert!(begin.elapsed().as_secs() < 20, "{uid} is never mounted");
                 tokio::task::yield_now().await;

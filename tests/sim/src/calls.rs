@@ -291,7 +291,7 @@ impl World {
             Work::InspectResponse { uid, result } => {
                 let now = self.unique_now();
                 if let Some(pleg) = &mut self.pleg {
-                    pleg.manager.on_inspected(&uid, result, now);
+                    pleg.manager.on_inspected(&uid.as_str().into(), result, now);
                 }
                 pleg::act(self);
                 (None, true)

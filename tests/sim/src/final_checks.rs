@@ -47,7 +47,7 @@ pub fn check(world: &mut World) {
 
 fn waits_for_name(world: &World, desired: &SimulatedPod) -> bool {
     let status = world.stores.sync.as_ref();
-    let status = status.and_then(|(_, s)| s.get(&desired.uid().to_owned()));
+    let status = status.and_then(|(_, s)| s.get(desired.uid().to_owned().as_str()));
     let name = |w: &polylet_wire::sync::v1::WaitingFor| w.what.contains("of the same name");
     status.is_none_or(|status| status.waiting_for.iter().any(name))
 }
@@ -111,19 +111,19 @@ fn leaks(world: &mut World) {
         status
             .into_iter()
             .flatten()
-            .map(|(uid, _)| ("a status of the coordinator", uid)),
+            .map(|(uid, _)| ("a status of the coordinator", uid.to_string())),
     );
     all.extend(
         states
             .into_iter()
             .flatten()
-            .map(|(uid, _)| ("a state of pleg", uid)),
+            .map(|(uid, _)| ("a state of pleg", uid.to_string())),
     );
     all.extend(
         volumes
             .into_iter()
             .flatten()
-            .map(|(uid, _)| ("a volume state", uid)),
+            .map(|(uid, _)| ("a volume state", uid.to_string())),
     );
     let left: Vec<_> = all
         .into_iter()
@@ -137,7 +137,7 @@ fn leaks(world: &mut World) {
 /// A container that runs although its pod was removed and added again since.
 fn container_of_former_run<'a>(world: &'a World, uid: &'a str) -> Option<&'a str> {
     let (_, files) = world.stores.pods.get(&PodSource::File)?.as_ref()?;
-    let served = files.get(&uid.to_owned())?;
+    let served = files.get(uid.to_owned().as_str())?;
     let removed_at = from_wire_opt(served.removed_at.as_ref())?;
     let mut running = world.runtime.running(uid);
     let former = running.find(|container| container.created_at < removed_at);
@@ -155,7 +155,7 @@ fn problem(world: &World, desired: &SimulatedPod) -> Option<String> {
         .stores
         .sync
         .as_ref()
-        .and_then(|(_, s)| s.get(&uid.to_owned()));
+        .and_then(|(_, s)| s.get(uid.to_owned().as_str()));
     let Some(status) = status else {
         return Some("no status of the coordinator".to_owned());
     };

@@ -100,12 +100,12 @@ impl World {
             Some((key, outcome)) => Input::StepFinished {
                 // The creation of a sandbox takes only its addresses from the state.
                 state: state.filter(|_| key != StepKey::CreateSandbox),
-                uid,
+                uid: uid.into(),
                 key,
                 outcome: Box::new(outcome),
             },
             None => Input::PodRefreshed {
-                uid,
+                uid: uid.into(),
                 effect_count: acts,
                 state,
             },

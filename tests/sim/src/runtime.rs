@@ -324,7 +324,7 @@ impl Runtime {
                 attempt: sandbox.attempt,
                 created_at: Some(sandbox.created_at),
             };
-            let pod: &mut ListedPod = all.entry(sandbox.pod.uid.clone()).or_default();
+            let pod: &mut ListedPod = all.entry(sandbox.pod.uid.clone().into()).or_default();
             pod.pod = identity(&sandbox.pod);
             pod.sandboxes.insert(sandbox.id.clone(), view);
         }
@@ -336,7 +336,7 @@ impl Runtime {
                 attempt: container.attempt,
                 created_at: Some(container.created_at),
             };
-            let pod: &mut ListedPod = all.entry(container.pod.uid.clone()).or_default();
+            let pod: &mut ListedPod = all.entry(container.pod.uid.clone().into()).or_default();
             pod.pod = identity(&container.pod);
             pod.containers.insert(container.id.clone(), view);
         }
@@ -389,7 +389,7 @@ impl Runtime {
 
 fn identity(pod: &PodRef) -> PodIdentity {
     PodIdentity {
-        uid: pod.uid.clone(),
+        uid: pod.uid.clone().into(),
         namespace: pod.namespace.clone(),
         name: pod.name.clone(),
     }

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use jiff::{SignedDuration, Timestamp};
 use polylet_device_manager::core::allocations::DeviceAllocations;
 use polylet_image_gc::core::records::ImageRecords;
+use polylet_model::PodUid;
 use polylet_pod_config::core::state::PersistedSource as Accepted;
 use polylet_status_reporter::SharedStatus;
 use polylet_sync_coordinator::core::checkpoint::PodCheckpoint;
@@ -110,7 +111,7 @@ pub struct Disk {
     /// The prober's results.
     pub probe_results: polylet_prober::manager::Results,
     /// The published statuses.
-    pub statuses: BTreeMap<String, SharedStatus>,
+    pub statuses: BTreeMap<PodUid, SharedStatus>,
     /// The failed writes of a pod's checkpoint in a row.
     pub failed: BTreeMap<String, u32>,
     /// The pods' directories with their volumes.
@@ -135,21 +136,21 @@ pub struct Disk {
 #[derive(Default)]
 pub struct Stores {
     /// pod-config's pods by source.
-    pub pods: BTreeMap<PodSource, Served<String, Pod>>,
+    pub pods: BTreeMap<PodSource, Served<PodUid, Pod>>,
     /// pleg's pods.
-    pub states: Served<String, PodState>,
+    pub states: Served<PodUid, PodState>,
     /// pleg's state of the runtime.
     pub runtime: Option<(u32, watch::Receiver<WatchRuntimeResponse>)>,
     /// volume-manager's volumes.
-    pub volumes: Served<String, PodVolumes>,
+    pub volumes: Served<PodUid, PodVolumes>,
     /// The prober's results.
-    pub probe_results: Served<(String, String, i32), ProbeStatus>,
+    pub probe_results: Served<(PodUid, String, i32), ProbeStatus>,
     /// eviction's pressure and evicted pods.
     pub pressure: Served<polylet_watch::PressureItemKey, Pressure>,
     /// sync-coordinator's pods.
-    pub sync: Served<String, PodSync>,
+    pub sync: Served<PodUid, PodSync>,
     /// status-reporter's statuses.
-    pub status: Served<String, polylet_wire::status::v1::PodStatus>,
+    pub status: Served<PodUid, polylet_wire::status::v1::PodStatus>,
 }
 
 /// The rates of faults, per thousand steps.

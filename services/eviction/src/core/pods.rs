@@ -5,6 +5,8 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 
+use polylet_model::PodUid;
+
 use super::limits::LocalStorageLimits;
 use super::rank::Requested;
 
@@ -106,13 +108,13 @@ impl PodUsageSpec {
 /// All pods of the node, by uid. A copy, as each sample has one, shares what it says of them.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct NodePods {
-    pub(crate) specs: BTreeMap<String, Arc<PodUsageSpec>>,
-    pub(crate) runtime: BTreeMap<String, Arc<RuntimePod>>,
+    pub(crate) specs: BTreeMap<PodUid, Arc<PodUsageSpec>>,
+    pub(crate) runtime: BTreeMap<PodUid, Arc<RuntimePod>>,
 }
 
 impl NodePods {
     /// Pods with a ready sandbox or a running container.
-    pub(crate) fn running(&self) -> impl Iterator<Item = (&String, &RuntimePod)> {
+    pub(crate) fn running(&self) -> impl Iterator<Item = (&PodUid, &RuntimePod)> {
         let pods = self.runtime.iter().map(|(uid, pod)| (uid, &**pod));
         pods.filter(|(_, pod)| pod.is_running())
     }
@@ -120,7 +122,7 @@ impl NodePods {
     /// Running pods whose spec is known.
     pub(crate) fn running_with_spec(
         &self,
-    ) -> impl Iterator<Item = (&String, &PodUsageSpec, &RuntimePod)> {
+    ) -> impl Iterator<Item = (&PodUid, &PodUsageSpec, &RuntimePod)> {
         self.running()
             .filter_map(|(uid, pod)| Some((uid, &**self.specs.get(uid)?, pod)))
     }
@@ -146,11 +148,11 @@ impl NodePods {
     pub(crate) fn has_dead_containers(
         &self,
         at: Timestamp,
-        is_evicted: impl Fn(&str) -> bool,
+        is_evicted: impl Fn(&PodUid) -> bool,
     ) -> bool {
-        self.runtime
-            .iter()
-            .any(|(uid, pod)| pod.is_left_since(at) && self.is_finished(uid, is_evicted(uid)))
+        self.runtime.iter().any(|(uid, pod)| {
+            pod.is_left_since(at) && self.is_finished(uid.as_str(), is_evicted(uid))
+        })
     }
 
     /// Whether the pod has a ready sandbox or a running container.

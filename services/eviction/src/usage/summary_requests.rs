@@ -10,6 +10,7 @@ use futures::StreamExt;
 use futures::stream::{self, FuturesUnordered};
 use jiff::Timestamp;
 use polylet_kit::CancellationToken;
+use polylet_model::PodUid;
 use tokio::sync::{mpsc, oneshot};
 
 use super::cadvisor::CadvisorJob;
@@ -252,8 +253,8 @@ async fn blocking(
 }
 
 fn summary_pods(pods: &NodePods) -> Vec<SummaryPod> {
-    let pod = |(uid, pod): (&String, &crate::core::pods::RuntimePod)| SummaryPod {
-        uid: uid.clone(),
+    let pod = |(uid, pod): (&PodUid, &crate::core::pods::RuntimePod)| SummaryPod {
+        uid: uid.to_string(),
         spec: pods.specs.get(uid).cloned(),
         pod: pod.clone(),
         volumes: Vec::new(),

@@ -96,7 +96,7 @@ impl Sampler {
         let pods = &pods;
         stream::iter(remote.volumes.clone())
             .filter_map(|remote| async {
-                let pod = pods.runtime.get(&remote.uid)?;
+                let pod = pods.runtime.get(remote.uid.as_str())?;
                 Some((pod_ref(&remote.uid, pod), remote))
             })
             .for_each_concurrent(CHECKED_AT_ONCE, |(pod, remote)| {

@@ -20,7 +20,7 @@ fn container(phase: ContainerPhase, created_at: i64) -> ListedContainer {
 fn listed(containers: &[(&str, ContainerPhase, i64)]) -> ListedPod {
     ListedPod {
         pod: PodIdentity {
-            uid: "u".to_owned(),
+            uid: "u".into(),
             ..Default::default()
         },
         containers: containers

@@ -2,6 +2,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use jiff::Timestamp;
+use polylet_model::PodUid;
 use polylet_schedule::TimePoint;
 
 /// An event that has not come within this time is missed, unless the runtime has sent others since.
@@ -13,7 +14,7 @@ const MAX_DELAY: Duration = Duration::from_secs(10);
 /// had come: it is late, or missed.
 #[derive(Debug, Default)]
 pub(super) struct LateEvents {
-    pods: BTreeSet<String>,
+    pods: BTreeSet<PodUid>,
     /// When to decide, and until when at most that is put off.
     due: Option<(Timestamp, Timestamp)>,
     last_event: Option<Timestamp>,
@@ -25,7 +26,7 @@ pub(super) struct LateEvents {
 
 impl LateEvents {
     /// A list that ended `now` showed changes of `pods`.
-    pub(super) fn expect(&mut self, pods: BTreeSet<String>, now: Timestamp) {
+    pub(super) fn expect(&mut self, pods: BTreeSet<PodUid>, now: Timestamp) {
         if !pods.is_empty() {
             self.pods.extend(pods);
             let due = (now.plus(SILENCE), now.plus(MAX_DELAY));
@@ -96,10 +97,7 @@ mod tests {
 
     fn expecting(pods: &[&str], millis: i64) -> LateEvents {
         let mut late = LateEvents::default();
-        late.expect(
-            pods.iter().map(|pod| (*pod).to_owned()).collect(),
-            at(millis),
-        );
+        late.expect(pods.iter().map(|pod| (*pod).into()).collect(), at(millis));
         late
     }
 
@@ -143,7 +141,7 @@ mod tests {
     #[test]
     fn later_lists_do_not_extend_the_wait() {
         let mut late = expecting(&["p"], 0);
-        late.expect(BTreeSet::from(["q".to_owned()]), at(900));
+        late.expect(BTreeSet::from(["q".into()]), at(900));
         late.on_event_of("p");
         assert!(late.have_missed(at(1_000)));
     }

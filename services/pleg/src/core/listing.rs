@@ -3,10 +3,12 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 use polylet_model::status::ContainerPhase;
 
+use polylet_model::PodUid;
+
 use super::status::{PodIdentity, PodStatus};
 
 /// All pods of one full list of the runtime, by uid.
-pub type PodListing = BTreeMap<String, ListedPod>;
+pub type PodListing = BTreeMap<PodUid, ListedPod>;
 
 /// A pod as the runtime's lists show it: cheap to get, and enough to detect a change.
 #[derive(Debug, Clone, Default, PartialEq)]

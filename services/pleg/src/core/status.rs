@@ -1,10 +1,11 @@
 use jiff::Timestamp;
+use polylet_model::PodUid;
 use polylet_model::status::ContainerPhase;
 
 /// The pod that a sandbox or container belongs to, from its labels.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct PodIdentity {
-    pub uid: String,
+    pub uid: PodUid,
     pub namespace: String,
     pub name: String,
 }

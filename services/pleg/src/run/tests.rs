@@ -4,6 +4,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use polylet_cri::v1;
+use polylet_model::PodUid;
 use polylet_watch::Store;
 use polylet_wire::common::v1::Cause;
 use polylet_wire::pleg::v1::{ContainerPhase, PodState, WatchRuntimeResponse};
@@ -25,7 +26,7 @@ mod fake;
 /// The service's tasks over a fake runtime.
 struct RunningService {
     fake: Fake,
-    store: Store<String, PodState>,
+    store: Store<PodUid, PodState>,
     inputs: mpsc::UnboundedSender<Input>,
     runtime_status: watch::Receiver<WatchRuntimeResponse>,
     _dir: tempfile::TempDir,
@@ -81,7 +82,7 @@ impl RunningService {
         let (response, receiver) = oneshot::channel();
         let request = RefreshRequest {
             pod: PodIdentity {
-                uid: uid.to_owned(),
+                uid: uid.into(),
                 ..Default::default()
             },
             force: false,
@@ -108,7 +109,7 @@ impl RunningService {
     }
 
     fn pod(&self, uid: &str) -> Option<PodState> {
-        self.store.get(&uid.to_owned())
+        self.store.get(uid.to_owned().as_str())
     }
 
     fn phase(&self, uid: &str) -> ContainerPhase {

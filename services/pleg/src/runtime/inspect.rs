@@ -4,6 +4,8 @@ use polylet_cri::{CriError, RuntimeClient};
 use polylet_kit::report;
 use polylet_model::status::ContainerPhase;
 
+use polylet_model::PodUid;
+
 use super::STATUS_TIMEOUT;
 use super::list::list_pod;
 use super::termination_message::TerminationMessageReader;
@@ -28,7 +30,7 @@ pub(crate) struct InspectResult {
 pub(crate) async fn inspect(
     runtime: &RuntimeClient,
     messages: &TerminationMessageReader,
-    uid: &str,
+    uid: &PodUid,
     listed: Option<ListedPod>,
     cached: &CachedStatuses,
 ) -> Result<InspectResult, String> {
@@ -51,7 +53,7 @@ pub(crate) async fn inspect(
         if let Ok((status, _, mounts)) = &mut result
             && status.phase == ContainerPhase::Exited
         {
-            messages.append(uid, status, mounts).await;
+            messages.append(uid.as_str(), status, mounts).await;
         }
         let result = result.map(|(status, pid, _)| (status, pid));
         (id, result)

@@ -21,7 +21,7 @@ pub(crate) async fn list(runtime: &RuntimeClient) -> Result<PodListing, String> 
 /// Lists the sandboxes and containers of one pod.
 pub(super) async fn list_pod(runtime: &RuntimeClient, uid: &str) -> Result<ListedPod, String> {
     let runtime = runtime.with_timeout(STATUS_TIMEOUT.min(runtime.timeout()));
-    let selector: HashMap<_, _> = [(labels::POD_UID.to_owned(), uid.to_owned())].into();
+    let selector: HashMap<_, _> = [(labels::POD_UID.to_owned(), uid.to_string())].into();
     let sandboxes = v1::PodSandboxFilter {
         label_selector: selector.clone(),
         ..Default::default()

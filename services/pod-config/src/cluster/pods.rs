@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use bytes::Bytes;
 use jiff::Timestamp;
 use polylet_kit::trace_context;
+use polylet_model::PodUid;
 use polylet_wire::podconfig::v1::{ManifestError, MirrorPod, Pod, PodSource};
 use polylet_wire::time::to_wire;
 use serde_json::Value;
@@ -71,7 +72,7 @@ impl PodHandler {
 
     /// The pod as published, or as restored.
     fn current(&self, uid: &str) -> Option<Pod> {
-        let published = self.stores.pods_with_status.get(&uid.to_owned());
+        let published = self.stores.pods_with_status.get(uid);
         published.or_else(|| Some(from_persisted(self.restored.pods.get(uid)?, None)))
     }
 
@@ -154,7 +155,7 @@ impl PodHandler {
     }
 
     /// Schedules the write of a pod; called after it is published, since the writer reads the store.
-    fn schedule_persist(&self, uid: String, kind: ChangeKind) {
+    fn schedule_persist(&self, uid: PodUid, kind: ChangeKind) {
         match kind {
             ChangeKind::None => {}
             ChangeKind::Status => self.log.schedule_lazy(PodRecordKey::Pod(uid)),
@@ -192,10 +193,10 @@ impl PodHandler {
         tracing::warn!(count, %since, "API server is unavailable; running its last known pods");
         let age = |pod: &PersistedPod| {
             let created = pod::parse_creation_timestamp(&pod.manifest);
-            (created, pod.uid.clone())
+            (created, pod.uid.as_str().into())
         };
         let ages = restored.pods.values().map(age).collect();
-        let pod = |(uid, pod): (String, PersistedPod)| (uid, from_persisted(&pod, Some(since)));
+        let pod = |(uid, pod): (PodUid, PersistedPod)| (uid, from_persisted(&pod, Some(since)));
         let pods = restored.pods.into_iter().map(pod).collect();
         self.replace(ages, pods);
     }
@@ -204,11 +205,11 @@ impl PodHandler {
     /// are admitted, as by the kubelet.
     fn replace(
         &mut self,
-        mut ages: Vec<(Option<Timestamp>, String)>,
-        mut pods: BTreeMap<String, Pod>,
+        mut ages: Vec<(Option<Timestamp>, PodUid)>,
+        mut pods: BTreeMap<PodUid, Pod>,
     ) {
         ages.sort();
-        let pods: Vec<(String, Pod)> = ages
+        let pods: Vec<(PodUid, Pod)> = ages
             .into_iter()
             .filter_map(|(_, uid)| pods.remove_entry(&uid))
             .collect();
@@ -295,7 +296,7 @@ impl EventHandler for PodHandler {
 
     fn handle_delete(&mut self, object: Value) {
         let uid = object.pointer("/metadata/uid").and_then(Value::as_str);
-        let uid = uid.unwrap_or_default().to_owned();
+        let uid = PodUid::from(uid.unwrap_or_default());
         if let Some(pod) = self.stores.pods_with_status.get(&uid) {
             log_removed(&pod);
             self.stores.pods.remove(&uid);
@@ -303,7 +304,7 @@ impl EventHandler for PodHandler {
             self.log.schedule(PodRecordKey::Pod(uid.clone()));
         }
         self.stores.mirror_pods.remove(&uid);
-        self.invalid.retain(|(of, _), _| *of != uid);
+        self.invalid.retain(|(of, _), _| uid != **of);
         self.publish_errors();
     }
 
@@ -366,14 +367,14 @@ fn without_status(pod: &Pod) -> Pod {
     }
 }
 
-fn uid_of(pod: &Pod) -> String {
+fn uid_of(pod: &Pod) -> PodUid {
     let pod = pod.r#ref.as_ref();
-    pod.map(|pod| pod.uid.clone()).unwrap_or_default()
+    pod.map(|pod| pod.uid.as_str().into()).unwrap_or_default()
 }
 
-fn mirror_uid(mirror: &MirrorPod) -> String {
+fn mirror_uid(mirror: &MirrorPod) -> PodUid {
     let pod = mirror.r#ref.as_ref();
-    pod.map(|pod| pod.uid.clone()).unwrap_or_default()
+    pod.map(|pod| pod.uid.as_str().into()).unwrap_or_default()
 }
 
 fn log_accepted(pod: &Pod) {

@@ -9,6 +9,7 @@ use jiff::Timestamp;
 use polylet_api::random;
 use polylet_kit::config::KeepSecrets;
 use polylet_kit::state_file::StateFileError;
+use polylet_model::PodUid;
 use polylet_watch::Store;
 use polylet_wire::common::v1::PodRef;
 use polylet_wire::podconfig::v1::{IssueTokenRequest, IssueTokenResponse, Pod};
@@ -63,7 +64,7 @@ pub(crate) struct PersistedTokens {
 #[derive(Clone)]
 pub(crate) struct TokenCache {
     pool: ConnectionPool,
-    pods: Store<String, Pod>,
+    pods: Store<PodUid, Pod>,
     entries: Arc<Mutex<BTreeMap<TokenKey, Arc<TokenEntry>>>>,
     file: DebouncedFile<PersistedTokens>,
     keep_secrets: KeepSecrets,
@@ -73,7 +74,7 @@ impl TokenCache {
     /// A cache with the tokens of an earlier process.
     pub(crate) fn new(
         pool: ConnectionPool,
-        pods: Store<String, Pod>,
+        pods: Store<PodUid, Pod>,
         file: DebouncedFile<PersistedTokens>,
         keep_secrets: KeepSecrets,
     ) -> Result<TokenCache, StateFileError> {
@@ -108,7 +109,7 @@ impl TokenCache {
     /// The tokens to persist: those of existing pods.
     pub(crate) fn to_persisted(&self) -> PersistedTokens {
         let entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
-        let exists = |uid: &String| !self.pods.has_synced() || self.pods.contains(uid);
+        let exists = |uid: &String| !self.pods.has_synced() || self.pods.contains(uid.as_str());
         let of_pods = entries.iter().filter(|((uid, ..), _)| exists(uid));
         PersistedTokens {
             tokens: of_pods
@@ -176,8 +177,9 @@ impl TokenCache {
     fn entry(&self, key: TokenKey) -> Arc<TokenEntry> {
         let mut entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
         if !entries.contains_key(&key) && self.pods.has_synced() {
-            entries
-                .retain(|(uid, ..), entry| Arc::strong_count(entry) > 1 || self.pods.contains(uid));
+            entries.retain(|(uid, ..), entry| {
+                Arc::strong_count(entry) > 1 || self.pods.contains(uid.as_str())
+            });
         }
         entries.entry(key).or_default().clone()
     }

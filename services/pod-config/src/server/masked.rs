@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::future::ready;
-use std::hash::RandomState;
+use std::hash::{BuildHasher, RandomState};
 
 use futures::{Stream, StreamExt};
 use polylet_model::hash::Fnv1a128;
@@ -34,8 +34,8 @@ pub(super) fn pods(
 
 struct StreamPruner {
     mask: ManifestMask,
-    /// Digests of the pods as last sent, by uid.
-    sent: BTreeMap<String, u64>,
+    /// Digests of the pods as last sent, by a digest of the uid, which theirs has, too.
+    sent: BTreeMap<u64, u64>,
     digest_keys: RandomState,
 }
 
@@ -50,7 +50,7 @@ impl StreamPruner {
                 Some(Change::Upsert(pod))
             }
             Some(Change::Remove(pod)) => {
-                self.sent.remove(&pod.uid);
+                self.sent.remove(&self.digest_keys.hash_one(&pod.uid));
                 Some(Change::Remove(pod))
             }
             Some(Change::Reset(reset)) => {
@@ -73,7 +73,8 @@ impl StreamPruner {
             manifest: manifest.into(),
             ..pod
         };
-        let uid = pod.r#ref.as_ref().map(|pod| pod.uid.clone());
+        let uid = pod.r#ref.as_ref().map(|pod| pod.uid.as_str());
+        let uid = self.digest_keys.hash_one(uid.unwrap_or_default());
         // The digest stands for the manifest, and a cause alone is no change.
         let identity = Pod {
             manifest: Default::default(),
@@ -81,7 +82,7 @@ impl StreamPruner {
             ..pod.clone()
         };
         let identity = identity.digest(&self.digest_keys);
-        let before = self.sent.insert(uid.unwrap_or_default(), identity);
+        let before = self.sent.insert(uid, identity);
         Ok((before != Some(identity)).then_some(pod))
     }
 }

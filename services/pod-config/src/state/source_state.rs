@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use polylet_kit::HealthConditions;
+use polylet_model::PodUid;
 use polylet_watch::Store;
 use polylet_wire::podconfig::v1::{ManifestError, Pod};
 use tokio::time::timeout;
@@ -46,7 +47,7 @@ pub(super) struct SourceState {
     errors: Vec<ManifestError>,
     /// Traces of changes since the last publication.
     traces: PodTraces,
-    store: Store<String, Pod>,
+    store: Store<PodUid, Pod>,
     writer: ImmediateWriter,
     /// The uids of pods that run.
     adoption: Adoption,
@@ -60,7 +61,7 @@ impl SourceState {
         origin: Option<String>,
         display_name: Option<String>,
         writer: ImmediateWriter,
-        store: Store<String, Pod>,
+        store: Store<PodUid, Pod>,
     ) -> Result<SourceState, StateFileError> {
         let configured = origin.is_some();
         let source_id = format!("{node} {}", origin.unwrap_or_default());
@@ -332,7 +333,7 @@ impl SourceState {
             };
             restarts |= known.is_none() && pod.removed_at.is_some();
             let wire = convert::pod(pod, self.source, &cause, self.stale_since);
-            pods.insert(uid.clone(), wire);
+            pods.insert(uid.as_str().into(), wire);
             causes.insert(uid.clone(), cause);
         }
         self.causes = causes;
@@ -362,7 +363,7 @@ impl SourceState {
         }
     }
 
-    fn log_changes(&self, pods: &BTreeMap<String, Pod>) {
+    fn log_changes(&self, pods: &BTreeMap<PodUid, Pod>) {
         let before = self.store.snapshot();
         let name = |pod: &Pod| {
             pod.r#ref
@@ -371,10 +372,10 @@ impl SourceState {
                 .unwrap_or_default()
         };
         for (uid, pod) in pods.iter().filter(|(uid, _)| !before.contains_key(*uid)) {
-            tracing::info!(pod = name(pod), pod_uid = uid, "pod accepted");
+            tracing::info!(pod = name(pod), pod_uid = uid.as_str(), "pod accepted");
         }
         for (uid, pod) in before.iter().filter(|(uid, _)| !pods.contains_key(*uid)) {
-            tracing::info!(pod = name(pod), pod_uid = uid, "pod removed");
+            tracing::info!(pod = name(pod), pod_uid = uid.as_str(), "pod removed");
         }
     }
 }

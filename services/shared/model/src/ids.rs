@@ -1,27 +1,27 @@
-//! Ids, each with a type of its own, so that they cannot be mixed up.
+//! Ids, each with a type of its own, so that they cannot be mixed up. Clones share their text: the id of a pod
+//! is a key of many maps.
 
 use std::borrow::Borrow;
 use std::fmt;
+use std::ops::Deref;
+use std::sync::Arc;
 
 macro_rules! id {
     ($(#[$doc:meta])* $name:ident) => {
         $(#[$doc])*
-        #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize)]
-        #[serde(transparent)]
-        pub struct $name(String);
+        #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Deserialize)]
+        #[serde(from = "String")]
+        pub struct $name(Arc<str>);
 
         impl $name {
             /// The id as text.
             pub fn as_str(&self) -> &str {
                 &self.0
             }
-            /// The id as owned text.
-            pub fn into_string(self) -> String {
-                self.0
-            }
-            /// Whether the id is empty.
-            pub fn is_empty(&self) -> bool {
-                self.0.is_empty()
+        }
+        impl serde::Serialize for $name {
+            fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                serializer.serialize_str(&self.0)
             }
         }
         impl fmt::Display for $name {
@@ -31,22 +31,39 @@ macro_rules! id {
         }
         impl From<String> for $name {
             fn from(text: String) -> Self {
-                Self(text)
+                Self(text.into())
             }
         }
         impl From<&str> for $name {
             fn from(text: &str) -> Self {
-                Self(text.to_owned())
+                Self(text.into())
             }
         }
         impl From<$name> for String {
             fn from(id: $name) -> Self {
-                id.0
+                id.0.as_ref().to_owned()
+            }
+        }
+        impl Deref for $name {
+            type Target = str;
+
+            fn deref(&self) -> &str {
+                &self.0
             }
         }
         impl AsRef<str> for $name {
             fn as_ref(&self) -> &str {
                 &self.0
+            }
+        }
+        impl PartialEq<str> for $name {
+            fn eq(&self, text: &str) -> bool {
+                &*self.0 == text
+            }
+        }
+        impl PartialEq<&str> for $name {
+            fn eq(&self, text: &&str) -> bool {
+                &*self.0 == *text
             }
         }
         impl Borrow<str> for $name {

@@ -1,7 +1,6 @@
 //! The position of a watcher, and its next messages. Pure.
 
 use std::collections::VecDeque;
-use std::sync::Arc;
 
 use crate::log::{Batch, ChangeLog, KeyChange};
 use crate::{Change, Position};
@@ -27,13 +26,11 @@ pub(crate) enum Queued<K, V> {
     Synced(Position),
 }
 
-impl<K, V: Clone> Queued<K, V> {
+impl<K, V> Queued<K, V> {
     pub(crate) fn into_change(self) -> Change<K, V> {
         match self {
             Queued::Reset => Change::Reset,
-            Queued::Change(_, KeyChange::Upsert(item)) => {
-                Change::Upsert(Arc::unwrap_or_clone(item))
-            }
+            Queued::Change(_, KeyChange::Upsert(item)) => Change::Upsert(item),
             Queued::Change(_, KeyChange::Remove(key)) => Change::Remove(key),
             Queued::Synced(position) => Change::Synced(position),
         }

@@ -1,8 +1,8 @@
 //! The state of a server, the order of the latest changes, and the latest removals. Pure: the store
 //! around it adds the lock and the notifications.
 
+use std::borrow::Borrow;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::sync::Arc;
 
 use crate::Position;
 
@@ -14,7 +14,7 @@ pub(crate) const REMOVALS: usize = 32;
 pub(crate) struct ChangeLog<K, V> {
     incarnation: String,
     revision: u64,
-    live: BTreeMap<K, (u64, Arc<V>)>,
+    live: BTreeMap<K, (u64, V)>,
     /// Each key by the revision of its last change.
     order: BTreeMap<u64, K>,
     /// The latest removals, the oldest first, of keys that are not back. Few: a key is searched among them.
@@ -32,14 +32,14 @@ pub(crate) enum Batch<K, V> {
     /// Not synced yet, or no changes.
     Nothing,
     /// `Reset`, all items, `Synced`.
-    Snapshot(Vec<(u64, Arc<V>)>, Position),
+    Snapshot(Vec<(u64, V)>, Position),
     /// The latest state of each changed key, `Synced`.
     Changes(Vec<(u64, KeyChange<K, V>)>, Position),
 }
 
 /// The latest state of a changed key.
 pub(crate) enum KeyChange<K, V> {
-    Upsert(Arc<V>),
+    Upsert(V),
     Remove(K),
 }
 
@@ -60,27 +60,32 @@ impl<K: Ord + Clone, V: Clone + PartialEq> ChangeLog<K, V> {
     }
 
     pub(crate) fn upsert(&mut self, key: K, value: V) -> bool {
-        if let Some((revision, current)) = self.live.get(&key) {
-            if **current == value {
-                return false;
+        let key = match self.live.get(&key) {
+            Some((_, current)) if *current == value => return false,
+            // The key that `live` has, too: clones of it may share their content.
+            Some((revision, _)) => self.order.remove(revision).unwrap_or(key),
+            None => {
+                self.removals.retain(|(_, removed)| *removed != key);
+                key
             }
-            self.order.remove(revision);
-        } else {
-            self.removals.retain(|(_, removed)| *removed != key);
-        }
+        };
         self.revision += 1;
         self.order.insert(self.revision, key.clone());
-        self.live.insert(key, (self.revision, Arc::new(value)));
+        self.live.insert(key, (self.revision, value));
         true
     }
 
-    pub(crate) fn remove(&mut self, key: &K) -> bool {
-        let Some((revision, _)) = self.live.remove(key) else {
+    pub(crate) fn remove<Q>(&mut self, key: &Q) -> bool
+    where
+        K: Borrow<Q>,
+        Q: Ord + ?Sized,
+    {
+        let Some((key, (revision, _))) = self.live.remove_entry(key) else {
             return false;
         };
         self.order.remove(&revision);
         self.revision += 1;
-        self.removals.push_back((self.revision, key.clone()));
+        self.removals.push_back((self.revision, key));
         while self.removals.len() > self.max_removals {
             let Some((revision, _)) = self.removals.pop_front() else {
                 break;
@@ -110,11 +115,19 @@ impl<K: Ord + Clone, V: Clone + PartialEq> ChangeLog<K, V> {
         changed
     }
 
-    pub(crate) fn get(&self, key: &K) -> Option<V> {
-        self.live.get(key).map(|(_, value)| (**value).clone())
+    pub(crate) fn get<Q>(&self, key: &Q) -> Option<V>
+    where
+        K: Borrow<Q>,
+        Q: Ord + ?Sized,
+    {
+        self.live.get(key).map(|(_, value)| value.clone())
     }
 
-    pub(crate) fn contains(&self, key: &K) -> bool {
+    pub(crate) fn contains<Q>(&self, key: &Q) -> bool
+    where
+        K: Borrow<Q>,
+        Q: Ord + ?Sized,
+    {
         self.live.contains_key(key)
     }
 
@@ -125,7 +138,7 @@ impl<K: Ord + Clone, V: Clone + PartialEq> ChangeLog<K, V> {
     pub(crate) fn snapshot(&self) -> BTreeMap<K, V> {
         self.live
             .iter()
-            .map(|(key, (_, value))| (key.clone(), (**value).clone()))
+            .map(|(key, (_, value))| (key.clone(), value.clone()))
             .collect()
     }
 
@@ -165,11 +178,11 @@ impl<K: Ord + Clone, V: Clone + PartialEq> ChangeLog<K, V> {
     fn next_of_key(&self, after: Option<u64>, key: &K) -> Batch<K, V> {
         let live = self.live.get(key);
         let Some(after) = after else {
-            let all = live.map(|(revision, value)| (*revision, Arc::clone(value)));
+            let all = live.map(|(revision, value)| (*revision, value.clone()));
             return Batch::Snapshot(all.into_iter().collect(), self.position());
         };
         let step = match live {
-            Some((revision, value)) => (*revision, KeyChange::Upsert(Arc::clone(value))),
+            Some((revision, value)) => (*revision, KeyChange::Upsert(value.clone())),
             None => match self.removals.iter().find(|(_, removed)| removed == key) {
                 Some((revision, removed)) => (*revision, KeyChange::Remove(removed.clone())),
                 None => return Batch::Nothing,
@@ -186,7 +199,7 @@ impl<K: Ord + Clone, V: Clone + PartialEq> ChangeLog<K, V> {
             let all = self.order.iter().filter_map(|(revision, key)| {
                 self.live
                     .get(key)
-                    .map(|(_, value)| (*revision, Arc::clone(value)))
+                    .map(|(_, value)| (*revision, value.clone()))
             });
             return Batch::Snapshot(all.collect(), self.position());
         };
@@ -196,7 +209,7 @@ impl<K: Ord + Clone, V: Clone + PartialEq> ChangeLog<K, V> {
         let mut steps: Vec<(u64, KeyChange<K, V>)> = Vec::new();
         for (revision, key) in self.order.range(after + 1..) {
             if let Some((_, value)) = self.live.get(key) {
-                steps.push((*revision, KeyChange::Upsert(Arc::clone(value))));
+                steps.push((*revision, KeyChange::Upsert(value.clone())));
             }
         }
         let seen = self

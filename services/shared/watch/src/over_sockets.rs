@@ -6,6 +6,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use futures::stream::{BoxStream, StreamExt};
+use polylet_model::PodUid;
 use polylet_wire::common::v1::PodRef;
 use polylet_wire::pleg::v1::pleg_service_client::PlegServiceClient;
 use polylet_wire::pleg::v1::pleg_service_server::{PlegService, PlegServiceServer};
@@ -20,7 +21,7 @@ use tonic::{Request, Response, Status};
 
 use crate::{Change, Store, StreamObserver, Update, WatchWire, follow, serve, serve_key};
 
-type Pods = Store<String, PodState>;
+type Pods = Store<PodUid, PodState>;
 
 struct TestServer(Pods);
 
@@ -141,7 +142,7 @@ pub(crate) fn channel(address: SocketAddr) -> Channel {
         .connect_lazy()
 }
 
-type PodUpdate = Update<String, PodState>;
+type PodUpdate = Update<PodUid, PodState>;
 
 async fn next(updates: &mut (impl futures::Stream<Item = PodUpdate> + Unpin)) -> PodUpdate {
     timeout(Duration::from_secs(20), updates.next())
@@ -179,7 +180,7 @@ async fn a_restart_of_the_server_yields_only_differences() {
         Update::Upsert("b".into(), pod("b", ""))
     );
     assert_eq!(next(&mut updates).await, Update::Synced);
-    first.remove(&"a".into());
+    first.remove("a");
     assert_eq!(next(&mut updates).await, Update::Remove("a".into()));
 
     drop(server);
@@ -293,8 +294,8 @@ async fn a_watch_of_one_key_receives_nothing_of_the_others() {
     let churn = tokio::spawn(async move {
         for n in 0..3 * crate::log::REMOVALS {
             let uid = format!("other {n}");
-            others.upsert(uid.clone(), pod(&uid, ""));
-            others.remove(&uid);
+            others.upsert(uid.as_str().into(), pod(&uid, ""));
+            others.remove(uid.as_str());
             tokio::time::sleep(crate::pulse::HEARTBEAT / 1024).await;
         }
     });
@@ -314,7 +315,7 @@ async fn a_watch_of_one_key_receives_nothing_of_the_others() {
     pods.upsert("a".into(), pod("a", "changed"));
     assert_eq!(read().await, Change::Upsert(pod("a", "changed")));
     assert_eq!(read().await, Change::Synced(pods.position()));
-    pods.remove(&"a".into());
+    pods.remove("a");
     assert_eq!(read().await, Change::Remove("a".into()));
 }
 
@@ -338,7 +339,7 @@ fn messages_are_converted_both_ways() {
     use polylet_wire::eviction::v1::WatchPressureResponse;
     use polylet_wire::prober::v1::WatchProbeStatusesResponse;
 
-    let status = ("pod".to_owned(), "container".to_owned(), 2);
+    let status = ("pod".into(), "container".to_owned(), 2);
     let wrapped = WatchProbeStatusesResponse::from_change(Change::Remove(status.clone()));
     assert_eq!(wrapped.into_change(), Some(Change::Remove(status)));
     for key in [

@@ -1,5 +1,6 @@
 //! A client's copy of a server's keys, with digests of the values. Pure.
 
+use std::borrow::Borrow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::RandomState;
 
@@ -73,7 +74,11 @@ impl<K: Ord + Clone, V: Digest> Replica<K, V> {
     }
 
     /// Whether the server has this key.
-    pub fn contains(&self, key: &K) -> bool {
+    pub fn contains<Q>(&self, key: &Q) -> bool
+    where
+        K: Borrow<Q>,
+        Q: Ord + ?Sized,
+    {
         self.items.contains_key(key)
     }
 

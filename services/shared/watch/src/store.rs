@@ -1,5 +1,6 @@
 //! Keyed state with revisions, shared between its owner and the streams that serve it.
 
+use std::borrow::Borrow;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -48,7 +49,11 @@ impl<K: Ord + Clone, V: StoreItem> Store<K, V> {
     }
 
     /// Removes a key; returns whether it existed.
-    pub fn remove(&self, key: &K) -> bool {
+    pub fn remove<Q>(&self, key: &Q) -> bool
+    where
+        K: Borrow<Q>,
+        Q: Ord + ?Sized,
+    {
         self.change(|log| log.remove(key))
     }
 
@@ -68,13 +73,21 @@ impl<K: Ord + Clone, V: StoreItem> Store<K, V> {
     }
 
     /// The current value of a key.
-    pub fn get(&self, key: &K) -> Option<V> {
+    pub fn get<Q>(&self, key: &Q) -> Option<V>
+    where
+        K: Borrow<Q>,
+        Q: Ord + ?Sized,
+    {
         let kept = self.log().get(key);
         kept.map(V::restore)
     }
 
     /// Whether a key exists.
-    pub fn contains(&self, key: &K) -> bool {
+    pub fn contains<Q>(&self, key: &Q) -> bool
+    where
+        K: Borrow<Q>,
+        Q: Ord + ?Sized,
+    {
         self.log().contains(key)
     }
 

@@ -11,7 +11,7 @@ use prost::Message;
 
 /// An item of a store.
 pub trait StoreItem: Clone + PartialEq + Send + Sync + 'static {
-    /// What the store has of it.
+    /// What the store has of it. Clones share it.
     type Kept: Clone + PartialEq + Send + Sync + 'static;
     /// Before it is stored.
     fn keep(self) -> Self::Kept;
@@ -80,14 +80,14 @@ macro_rules! kept_encoded {
 macro_rules! kept_as_it_is {
     ($($item:ty),*) => {
         $(impl StoreItem for $item {
-            type Kept = $item;
+            type Kept = Arc<$item>;
 
-            fn keep(self) -> $item {
-                self
+            fn keep(self) -> Arc<$item> {
+                Arc::new(self)
             }
 
-            fn restore(kept: $item) -> $item {
-                kept
+            fn restore(kept: Arc<$item>) -> $item {
+                Arc::unwrap_or_clone(kept)
             }
         })*
     };

@@ -1,6 +1,7 @@
 //! The messages of every watch stream, as changes.
 
 use bytes::Bytes;
+use polylet_model::PodUid;
 use polylet_wire::common::v1::{PodRef, Reset, Synced};
 use polylet_wire::known::Known;
 use polylet_wire::{
@@ -79,23 +80,23 @@ macro_rules! watch_wire {
     };
 }
 
-fn uid_key(pod: &PodRef) -> Option<String> {
-    (!pod.uid.is_empty()).then(|| pod.uid.clone())
+fn uid_key(pod: &PodRef) -> Option<PodUid> {
+    (!pod.uid.is_empty()).then(|| pod.uid.as_str().into())
 }
 
-fn uid_to_wire(uid: String) -> PodRef {
+fn uid_to_wire(uid: PodUid) -> PodRef {
     PodRef {
-        uid,
+        uid: uid.into(),
         ..PodRef::default()
     }
 }
 
-fn uid_from_wire(pod: PodRef) -> Option<String> {
+fn uid_from_wire(pod: PodRef) -> Option<PodUid> {
     uid_key(&pod)
 }
 
 watch_wire!(podconfig::v1::WatchPodsResponse, podconfig::v1::watch_pods_response::Change,
-"WatchPods", String => podconfig::v1::Pod,
+"WatchPods", PodUid => podconfig::v1::Pod,
 key |item| item.r#ref.as_ref().and_then(uid_key), to_wire uid_to_wire, from_wire uid_from_wire,
 detach |item| podconfig::v1::Pod {
     manifest: Bytes::copy_from_slice(&item.manifest),
@@ -104,7 +105,7 @@ detach |item| podconfig::v1::Pod {
 });
 
 watch_wire!(podconfig::v1::WatchMirrorPodsResponse, podconfig::v1::watch_mirror_pods_response::Change,
-    "WatchMirrorPods", String => podconfig::v1::MirrorPod,
+    "WatchMirrorPods", PodUid => podconfig::v1::MirrorPod,
     key |item| item.r#ref.as_ref().and_then(uid_key), to_wire uid_to_wire, from_wire uid_from_wire);
 
 /// Namespace and name.
@@ -127,15 +128,15 @@ watch_wire!(notice::v1::WatchNoticesResponse, notice::v1::watch_notices_response
     from_wire |key: notice::v1::NoticeKey| (!key.id.is_empty()).then_some(key.id));
 
 watch_wire!(pleg::v1::WatchPodStatesResponse, pleg::v1::watch_pod_states_response::Change,
-    "WatchPodStates", String => pleg::v1::PodState,
+    "WatchPodStates", PodUid => pleg::v1::PodState,
     key |item| item.r#ref.as_ref().and_then(uid_key), to_wire uid_to_wire, from_wire uid_from_wire);
 
 watch_wire!(sync::v1::WatchPodSyncResponse, sync::v1::watch_pod_sync_response::Change,
-    "WatchPodSync", String => sync::v1::PodSync,
+    "WatchPodSync", PodUid => sync::v1::PodSync,
     key |item| item.r#ref.as_ref().and_then(uid_key), to_wire uid_to_wire, from_wire uid_from_wire);
 
 watch_wire!(volume::v1::WatchPodVolumesResponse, volume::v1::watch_pod_volumes_response::Change,
-    "WatchPodVolumes", String => volume::v1::PodVolumes,
+    "WatchPodVolumes", PodUid => volume::v1::PodVolumes,
     key |item| item.r#ref.as_ref().and_then(uid_key), to_wire uid_to_wire, from_wire uid_from_wire);
 
 watch_wire!(device::v1::WatchResourcesResponse, device::v1::watch_resources_response::Change,
@@ -145,13 +146,13 @@ watch_wire!(device::v1::WatchResourcesResponse, device::v1::watch_resources_resp
     from_wire |key: device::v1::DeviceResourceKey| (!key.name.is_empty()).then_some(key.name));
 
 watch_wire!(device::v1::WatchPodDevicesResponse, device::v1::watch_pod_devices_response::Change,
-    "WatchPodDevices", String => device::v1::PodDevices,
-    key |item| (!item.pod_uid.is_empty()).then(|| item.pod_uid.clone()),
-    to_wire |pod_uid| device::v1::PodDevicesKey { pod_uid },
-    from_wire |key: device::v1::PodDevicesKey| (!key.pod_uid.is_empty()).then_some(key.pod_uid));
+    "WatchPodDevices", PodUid => device::v1::PodDevices,
+    key |item| (!item.pod_uid.is_empty()).then(|| item.pod_uid.as_str().into()),
+    to_wire |uid: PodUid| device::v1::PodDevicesKey { pod_uid: uid.into() },
+    from_wire |key: device::v1::PodDevicesKey| (!key.pod_uid.is_empty()).then(|| key.pod_uid.into()));
 
 watch_wire!(status::v1::WatchPodStatusesResponse, status::v1::watch_pod_statuses_response::Change,
-    "WatchPodStatuses", String => status::v1::PodStatus,
+    "WatchPodStatuses", PodUid => status::v1::PodStatus,
     key |item| item.r#ref.as_ref().and_then(uid_key), to_wire uid_to_wire, from_wire uid_from_wire);
 
 watch_wire!(imagegc::v1::WatchImagesResponse, imagegc::v1::watch_images_response::Change,
@@ -161,16 +162,17 @@ watch_wire!(imagegc::v1::WatchImagesResponse, imagegc::v1::watch_images_response
     from_wire |key: imagegc::v1::ImageKey| (!key.id.is_empty()).then_some(key.id));
 
 /// Pod uid, container id and probe kind.
-type ProbeItemKey = (String, String, i32);
+type ProbeItemKey = (PodUid, String, i32);
 
 fn probe_status_key(key: prober::v1::ProbeStatusKey) -> Option<ProbeItemKey> {
-    (!key.container_id.is_empty()).then_some((key.pod_uid, key.container_id, key.kind))
+    (!key.container_id.is_empty()).then(|| (key.pod_uid.into(), key.container_id, key.kind))
 }
 
 watch_wire!(prober::v1::WatchProbeStatusesResponse, prober::v1::watch_probe_statuses_response::Change,
     "WatchProbeStatuses", ProbeItemKey => prober::v1::ProbeStatus,
     key |item| item.key.clone().and_then(probe_status_key),
-    to_wire |(pod_uid, container_id, kind)| prober::v1::ProbeStatusKey { pod_uid, container_id, kind },
+    to_wire |(uid, container_id, kind): ProbeItemKey|
+        prober::v1::ProbeStatusKey { pod_uid: uid.into(), container_id, kind },
     from_wire probe_status_key);
 
 /// Key of a pressure item.
@@ -179,7 +181,7 @@ pub enum PressureItemKey {
     /// The condition of a resource (`eviction.v1.Resource`).
     Resource(i32),
     /// The eviction of the pod with this uid.
-    Pod(String),
+    Pod(PodUid),
 }
 
 impl Default for PressureItemKey {
@@ -204,7 +206,7 @@ fn pressure_to_wire(key: PressureItemKey) -> eviction::v1::PressureKey {
     use eviction::v1::pressure_key::Key;
     let key = match key {
         PressureItemKey::Resource(resource) => Key::Resource(resource),
-        PressureItemKey::Pod(uid) => Key::PodUid(uid),
+        PressureItemKey::Pod(uid) => Key::PodUid(uid.into()),
     };
     eviction::v1::PressureKey { key: Some(key) }
 }
@@ -213,7 +215,7 @@ fn pressure_from_wire(key: eviction::v1::PressureKey) -> Option<PressureItemKey>
     use eviction::v1::pressure_key::Key;
     Some(match key.key? {
         Key::Resource(resource) => PressureItemKey::Resource(resource),
-        Key::PodUid(uid) => PressureItemKey::Pod(uid),
+        Key::PodUid(uid) => PressureItemKey::Pod(uid.into()),
     })
 }
 

@@ -112,7 +112,7 @@ pub(super) fn api_pod(number: usize, status: Vec<u8>) -> Input {
         cause: cause(number),
         ..Pod::default()
     };
-    Input::Pod(PodSource::Api, Update::Upsert(uid(number), pod))
+    Input::Pod(PodSource::Api, Update::Upsert(uid(number).into(), pod))
 }
 
 /// What the peers report once the pod is ready.
@@ -153,7 +153,7 @@ pub(super) fn facts(number: usize) -> [Input; 3] {
         ..ProbeStatus::default()
     };
     let kind = ProbeKind::Readiness.into();
-    let probed = (uid(number), container.id.clone(), kind);
+    let probed = (uid(number).into(), container.id.clone(), kind);
     let state = PodState {
         r#ref: pod_ref(number),
         sandboxes: vec![sandbox],
@@ -162,8 +162,8 @@ pub(super) fn facts(number: usize) -> [Input; 3] {
         ..PodState::default()
     };
     [
-        Input::Sync(Box::new(Update::Upsert(uid(number), sync))),
-        Input::RuntimeState(Update::Upsert(uid(number), state)),
+        Input::Sync(Box::new(Update::Upsert(uid(number).into(), sync))),
+        Input::RuntimeState(Update::Upsert(uid(number).into(), state)),
         Input::Probe(Update::Upsert(probed, probe)),
     ]
 }

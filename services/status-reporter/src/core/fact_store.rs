@@ -2,21 +2,21 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use polylet_model::Manifest;
 use polylet_model::probe::ProbeKind;
 use polylet_model::status::{ContainerProbeResult, DeviceStatus};
+use polylet_model::{Manifest, PodUid};
 
 use super::facts::{DesiredManifest, FactStream, ManifestSource, RuntimePodState, SyncProgress};
 
 /// Facts by pod uid.
 #[derive(Default)]
 pub(crate) struct FactStore {
-    desired: BTreeMap<ManifestSource, BTreeMap<String, DesiredManifest>>,
+    desired: BTreeMap<ManifestSource, BTreeMap<PodUid, DesiredManifest>>,
     /// Boxed, as a map has room for twice as many values.
-    progress: BTreeMap<String, Box<SyncProgress>>,
-    runtime_states: BTreeMap<String, RuntimePodState>,
-    probes: BTreeMap<String, BTreeMap<(String, ProbeKind), ContainerProbeResult>>,
-    devices: BTreeMap<String, Vec<DeviceStatus>>,
+    progress: BTreeMap<PodUid, Box<SyncProgress>>,
+    runtime_states: BTreeMap<PodUid, RuntimePodState>,
+    probes: BTreeMap<PodUid, BTreeMap<(String, ProbeKind), ContainerProbeResult>>,
+    devices: BTreeMap<PodUid, Vec<DeviceStatus>>,
     runtime_name: String,
     recursive_read_only: BTreeSet<String>,
     host_ips: Vec<String>,
@@ -24,7 +24,7 @@ pub(crate) struct FactStore {
     device_health: bool,
     synced: BTreeSet<FactStream>,
     stale: BTreeSet<FactStream>,
-    dirty: BTreeSet<String>,
+    dirty: BTreeSet<PodUid>,
     /// Something changed that all statuses depend on.
     all_dirty: bool,
 }
@@ -42,7 +42,7 @@ impl FactStore {
     pub(crate) fn set_desired(
         &mut self,
         source: ManifestSource,
-        uid: String,
+        uid: PodUid,
         desired: Option<DesiredManifest>,
     ) {
         set(self.desired.entry(source).or_default(), &uid, desired);
@@ -75,19 +75,19 @@ impl FactStore {
         Some(desired.manifest.clone())
     }
 
-    pub(crate) fn set_progress(&mut self, uid: String, progress: Option<SyncProgress>) {
+    pub(crate) fn set_progress(&mut self, uid: PodUid, progress: Option<SyncProgress>) {
         set(&mut self.progress, &uid, progress.map(Box::new));
         self.dirty.insert(uid);
     }
 
-    pub(crate) fn set_runtime_state(&mut self, uid: String, state: Option<RuntimePodState>) {
+    pub(crate) fn set_runtime_state(&mut self, uid: PodUid, state: Option<RuntimePodState>) {
         set(&mut self.runtime_states, &uid, state);
         self.dirty.insert(uid);
     }
 
     pub(crate) fn set_probe(
         &mut self,
-        uid: String,
+        uid: PodUid,
         container_id: String,
         kind: ProbeKind,
         result: Option<ContainerProbeResult>,
@@ -103,7 +103,7 @@ impl FactStore {
         self.dirty.insert(uid);
     }
 
-    pub(crate) fn set_devices(&mut self, uid: String, devices: Option<Vec<DeviceStatus>>) {
+    pub(crate) fn set_devices(&mut self, uid: PodUid, devices: Option<Vec<DeviceStatus>>) {
         set(&mut self.devices, &uid, devices);
         self.dirty.insert(uid);
     }
@@ -138,8 +138,8 @@ impl FactStore {
         self.device_health = reported;
     }
 
-    pub(crate) fn mark_dirty(&mut self, uid: &str) {
-        self.dirty.insert(uid.to_owned());
+    pub(crate) fn mark_dirty(&mut self, uid: &PodUid) {
+        self.dirty.insert(uid.clone());
     }
 
     pub(crate) fn mark_synced(&mut self, stream: FactStream) {
@@ -188,8 +188,8 @@ impl FactStore {
     /// reconcile when all are. Empty before the first source has synced.
     pub(crate) fn take_dirty<'a>(
         &mut self,
-        published: impl Iterator<Item = &'a String>,
-    ) -> BTreeSet<String> {
+        published: impl Iterator<Item = &'a PodUid>,
+    ) -> BTreeSet<PodUid> {
         let sources = ManifestSource::ALL.into_iter();
         if !sources.into_iter().any(|s| self.has_synced_source(s)) {
             return BTreeSet::new();
@@ -259,9 +259,9 @@ impl FactStore {
     }
 }
 
-fn set<V>(map: &mut BTreeMap<String, V>, uid: &str, value: Option<V>) {
+fn set<V>(map: &mut BTreeMap<PodUid, V>, uid: &PodUid, value: Option<V>) {
     match value {
-        Some(value) => map.insert(uid.to_owned(), value),
+        Some(value) => map.insert(uid.clone(), value),
         None => map.remove(uid),
     };
 }

@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use polylet_model::Manifest;
 use polylet_model::constants::pod_annotation::{CONFIG_HASH, CONFIG_MIRROR};
 use polylet_model::hash::fnv1a_32;
+use polylet_model::{Manifest, PodUid};
 use polylet_schedule::{BackoffPolicy, TokenBucket};
 use serde_json::{Value, json};
 
@@ -20,7 +20,7 @@ const FAILED: BackoffPolicy = BackoffPolicy::new(Duration::from_secs(1), Duratio
 /// A mirror pod at the API server.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct MirrorPod {
-    pub(crate) uid: String,
+    pub(crate) uid: PodUid,
     pub(crate) namespace: String,
     pub(crate) name: String,
     /// The `config.mirror` annotation: hash of the static pod that it was created for.
@@ -43,7 +43,7 @@ pub(crate) struct MirrorRequest {
     pub(crate) namespace: String,
     pub(crate) name: String,
     /// The uid of the mirror pod to delete.
-    pub(crate) delete: Option<String>,
+    pub(crate) delete: Option<PodUid>,
     /// The mirror pod to create.
     pub(crate) create: Option<Value>,
 }
@@ -61,8 +61,8 @@ struct MirrorAttempt {
 #[derive(Default)]
 pub(crate) struct MirrorPodManager {
     /// Static pods by uid, and whether a source still has them.
-    static_pods: BTreeMap<String, (Manifest, bool)>,
-    mirrors: BTreeMap<String, MirrorPod>,
+    static_pods: BTreeMap<PodUid, (Manifest, bool)>,
+    mirrors: BTreeMap<PodUid, MirrorPod>,
     node: Option<NodeRef>,
     /// Mirror pods have synced: an unknown one does not exist.
     mirrors_synced: bool,
@@ -76,16 +76,16 @@ pub(crate) struct MirrorPodManager {
 
 impl MirrorPodManager {
     /// Sets a static pod, and whether a source still has it; `None` once it is removed.
-    pub(crate) fn set_static_pod(&mut self, uid: &str, pod: Option<(Manifest, bool)>) {
+    pub(crate) fn set_static_pod(&mut self, uid: &PodUid, pod: Option<(Manifest, bool)>) {
         self.changed = true;
         match pod {
-            Some(pod) => self.static_pods.insert(uid.to_owned(), pod),
+            Some(pod) => self.static_pods.insert(uid.clone(), pod),
             None => self.static_pods.remove(uid),
         };
     }
 
     /// Sets a mirror pod as the watch reports it.
-    pub(crate) fn set_mirror(&mut self, uid: &str, mirror: Option<MirrorPod>) {
+    pub(crate) fn set_mirror(&mut self, uid: &PodUid, mirror: Option<MirrorPod>) {
         self.changed = true;
         let known = self.mirrors.get(uid);
         let name = mirror.as_ref().or(known).map(mirror_key);
@@ -94,7 +94,7 @@ impl MirrorPodManager {
             attempt.not_before = Duration::ZERO;
         }
         match mirror {
-            Some(mirror) => self.mirrors.insert(uid.to_owned(), mirror),
+            Some(mirror) => self.mirrors.insert(uid.clone(), mirror),
             None => self.mirrors.remove(uid),
         };
     }
@@ -121,7 +121,7 @@ impl MirrorPodManager {
     }
 
     /// Shares the memory of statuses that mirror pods have from this node. `own` is that of a static pod.
-    pub(crate) fn share_statuses<'a>(&mut self, own: impl Fn(&str) -> Option<&'a SharedStatus>) {
+    pub(crate) fn share_statuses<'a>(&mut self, own: impl Fn(&PodUid) -> Option<&'a SharedStatus>) {
         for (uid, (manifest, _)) in &self.static_pods {
             let mut mirrors = self.mirrors.values_mut();
             let mirror = mirrors.find(|mirror| is_mirror_of(mirror, manifest));
@@ -132,7 +132,7 @@ impl MirrorPodManager {
     }
 
     /// The status at the API server of each static pod: that of its mirror pod.
-    pub(crate) fn api_statuses(&self) -> impl Iterator<Item = (&str, Option<ApiStatus>)> {
+    pub(crate) fn api_statuses(&self) -> impl Iterator<Item = (&PodUid, Option<ApiStatus>)> {
         self.static_pods.iter().map(|(uid, (manifest, _))| {
             let mut mirrors = self.mirrors.values();
             let mirror = mirrors.find(|mirror| is_mirror_of(mirror, manifest));
@@ -142,7 +142,7 @@ impl MirrorPodManager {
                     status: mirror.status.clone()?,
                 })
             });
-            (uid.as_str(), status)
+            (uid, status)
         })
     }
 

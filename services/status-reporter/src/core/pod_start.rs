@@ -8,17 +8,17 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{PodStatus, Volume};
-use polylet_model::Manifest;
 use polylet_model::constants::phase;
 use polylet_model::pod::ContainerKind;
 use polylet_model::status::{ContainerPhase, RuntimeContainer};
+use polylet_model::{Manifest, PodUid};
 
 /// The starts in progress.
 #[derive(Debug, Default)]
 pub(crate) struct PodStarts {
-    pods: BTreeMap<String, PodStart>,
+    pods: BTreeMap<PodUid, PodStart>,
     /// Pods that could not be scheduled at once; they never count.
-    excluded: BTreeSet<String>,
+    excluded: BTreeSet<PodUid>,
     first_network_pod_started: bool,
 }
 
@@ -44,7 +44,7 @@ pub(crate) struct StartDuration {
 
 impl PodStarts {
     /// Handles a pod as the watch delivers it.
-    pub(crate) fn on_watched(&mut self, uid: &str, status: &PodStatus, now: Timestamp) {
+    pub(crate) fn on_watched(&mut self, uid: &PodUid, status: &PodStatus, now: Timestamp) {
         if matches!(
             status.phase.as_deref(),
             Some(phase::FAILED | phase::SUCCEEDED)
@@ -54,13 +54,13 @@ impl PodStarts {
         }
         if is_unschedulable(status) {
             self.pods.remove(uid);
-            self.excluded.insert(uid.to_owned());
+            self.excluded.insert(uid.clone());
             return;
         }
         let Some(pod) = self.pods.get_mut(uid) else {
             // A pod that was accepted before started before, too.
             if status.start_time.is_none() && !self.excluded.contains(uid) {
-                self.pods.insert(uid.to_owned(), PodStart::default());
+                self.pods.insert(uid.clone(), PodStart::default());
             }
             return;
         };
@@ -191,9 +191,9 @@ mod tests {
     }
 
     fn start(starts: &mut PodStarts, uid: &str) {
-        starts.on_watched(uid, &pending(), at(1));
+        starts.on_watched(&uid.into(), &pending(), at(1));
         starts.on_patched(uid, &running());
-        starts.on_watched(uid, &running(), at(5));
+        starts.on_watched(&uid.into(), &running(), at(5));
     }
 
     #[test]
@@ -201,19 +201,19 @@ mod tests {
         let mut starts = PodStarts::default();
         let plain = manifest(json!({}));
         let excluded = Duration::from_secs(3);
-        starts.on_watched("u", &pending(), at(1));
+        starts.on_watched(&"u".into(), &pending(), at(1));
         assert_eq!(starts.take_ended("u", &plain, excluded), None);
         starts.on_patched("u", &pending());
         starts.on_patched("u", &running());
         assert_eq!(starts.take_ended("u", &plain, excluded), None);
-        starts.on_watched("u", &running(), at(5));
+        starts.on_watched(&"u".into(), &running(), at(5));
         let expected = StartDuration {
             total: 5.0,
             sli: Some(2.0),
             first_network_pod: true,
         };
         assert_eq!(starts.take_ended("u", &plain, excluded), Some(expected));
-        starts.on_watched("u", &running(), at(9));
+        starts.on_watched(&"u".into(), &running(), at(9));
         assert_eq!(starts.take_ended("u", &plain, excluded), None);
 
         start(&mut starts, "second");
@@ -224,8 +224,8 @@ mod tests {
     #[test]
     fn the_watch_may_be_faster_than_the_response_to_the_patch() {
         let mut starts = PodStarts::default();
-        starts.on_watched("u", &pending(), at(1));
-        starts.on_watched("u", &running(), at(4));
+        starts.on_watched(&"u".into(), &pending(), at(1));
+        starts.on_watched(&"u".into(), &running(), at(4));
         assert_eq!(
             starts.take_ended("u", &manifest(json!({})), Duration::ZERO),
             None
@@ -240,24 +240,28 @@ mod tests {
         let plain = manifest(json!({}));
         let mut starts = PodStarts::default();
         // It was accepted before this process.
-        starts.on_watched("u", &running(), at(1));
+        starts.on_watched(&"u".into(), &running(), at(1));
         starts.on_patched("u", &running());
-        starts.on_watched("u", &running(), at(2));
+        starts.on_watched(&"u".into(), &running(), at(2));
         assert_eq!(starts.take_ended("u", &plain, Duration::ZERO), None);
 
         let waits = json!({ "type": "PodScheduled", "status": "False" });
         let waits = status(json!({ "phase": "Pending", "conditions": [waits] }));
-        starts.on_watched("waits", &waits, at(1));
+        starts.on_watched(&"waits".into(), &waits, at(1));
         start(&mut starts, "waits");
         assert_eq!(starts.take_ended("waits", &plain, Duration::ZERO), None);
         starts.remove("waits");
         start(&mut starts, "waits");
         assert!(starts.take_ended("waits", &plain, Duration::ZERO).is_some());
 
-        starts.on_watched("ended", &pending(), at(1));
-        starts.on_watched("ended", &status(json!({ "phase": "Failed" })), at(2));
+        starts.on_watched(&"ended".into(), &pending(), at(1));
+        starts.on_watched(
+            &"ended".into(),
+            &status(json!({ "phase": "Failed" })),
+            at(2),
+        );
         starts.on_patched("ended", &running());
-        starts.on_watched("ended", &running(), at(3));
+        starts.on_watched(&"ended".into(), &running(), at(3));
         assert_eq!(starts.take_ended("ended", &plain, Duration::ZERO), None);
     }
 

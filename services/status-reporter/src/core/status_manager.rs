@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Deref;
 
 use k8s_openapi::api::core::v1::PodStatus;
+use polylet_model::PodUid;
 use polylet_model::pod::RecentlyParsed;
 
 use super::compute::compute;
@@ -17,19 +18,19 @@ use super::shared_status::SharedStatus;
 /// Computes statuses from facts and knows what is published.
 pub(crate) struct StatusManager {
     pub(crate) facts: FactStore,
-    published: BTreeMap<String, PublishedStatus>,
+    published: BTreeMap<PodUid, PublishedStatus>,
     /// Last statuses of the previous process instance.
-    restored: BTreeMap<String, SharedStatus>,
+    restored: BTreeMap<PodUid, SharedStatus>,
     /// Statuses of API pods as the API server has them.
-    api_statuses: BTreeMap<String, SharedStatus>,
+    api_statuses: BTreeMap<PodUid, SharedStatus>,
     parsed: RecentlyParsed,
     /// Pods whose manifests and statuses are kept as JSON alone since the last call of
     /// [`StatusManager::take_dropped`].
-    dropped: Vec<String>,
+    dropped: Vec<PodUid>,
 }
 
 impl StatusManager {
-    pub(crate) fn new(restored: BTreeMap<String, SharedStatus>) -> Self {
+    pub(crate) fn new(restored: BTreeMap<PodUid, SharedStatus>) -> Self {
         // A former version may have written them in another form.
         let normal = |(uid, status)| (uid, normal_form::renormalized(status));
         let restored = restored.into_iter().map(normal);
@@ -47,7 +48,7 @@ impl StatusManager {
     pub(crate) fn set_desired(
         &mut self,
         source: ManifestSource,
-        uid: String,
+        uid: PodUid,
         desired: Option<DesiredManifest>,
     ) {
         self.note_parsed(&uid);
@@ -55,7 +56,7 @@ impl StatusManager {
     }
 
     /// The manifest or a status of a pod is about to be read.
-    fn note_parsed(&mut self, uid: &str) {
+    fn note_parsed(&mut self, uid: &PodUid) {
         if let Some(oldest) = self.parsed.insert(uid) {
             self.drop_parsed(&oldest);
         }
@@ -69,7 +70,7 @@ impl StatusManager {
     }
 
     /// Pods whose statuses are kept as JSON alone since the last call, and these statuses.
-    pub(crate) fn take_dropped(&mut self) -> impl Iterator<Item = (String, SharedStatus)> {
+    pub(crate) fn take_dropped(&mut self) -> impl Iterator<Item = (PodUid, SharedStatus)> {
         let dropped = std::mem::take(&mut self.dropped).into_iter();
         dropped.filter_map(|uid| {
             let status = self.published.get(&uid)?.status.clone();
@@ -77,7 +78,7 @@ impl StatusManager {
         })
     }
 
-    fn drop_parsed(&mut self, uid: &str) {
+    fn drop_parsed(&mut self, uid: &PodUid) {
         let desired = self.facts.drop_parsed(uid);
         let Some(published) = self.published.get_mut(uid) else {
             return;
@@ -88,12 +89,12 @@ impl StatusManager {
         if let Some(known) = self.api_statuses.get_mut(uid) {
             *known = known.unparsed().shared_with([&published.status]);
         }
-        self.dropped.push(uid.to_owned());
+        self.dropped.push(uid.clone());
     }
 
     /// The status of a pod at the API server. The pod is reconciled when others than this node
     /// have changed it.
-    pub(crate) fn set_api_status(&mut self, uid: &str, status: Option<SharedStatus>) {
+    pub(crate) fn set_api_status(&mut self, uid: &PodUid, status: Option<SharedStatus>) {
         self.note_parsed(uid);
         let known = self.api_statuses.get(uid);
         // One copy of a status that was published and has come back, or that is the same as before.
@@ -103,7 +104,7 @@ impl StatusManager {
         let known = known.map(Deref::deref);
         let changed = known.map(previous_status::foreign_fields) != foreign;
         match status {
-            Some(status) => self.api_statuses.insert(uid.to_owned(), status),
+            Some(status) => self.api_statuses.insert(uid.clone(), status),
             None => self.api_statuses.remove(uid),
         };
         if changed {
@@ -116,12 +117,12 @@ impl StatusManager {
     }
 
     /// Pods to reconcile.
-    pub(crate) fn take_dirty(&mut self) -> BTreeSet<String> {
+    pub(crate) fn take_dirty(&mut self) -> BTreeSet<PodUid> {
         self.facts.take_dirty(self.published.keys())
     }
 
     /// Recomputes the status of one pod.
-    pub(crate) fn reconcile(&mut self, uid: &str) -> StatusChange {
+    pub(crate) fn reconcile(&mut self, uid: &PodUid) -> StatusChange {
         if self.facts.is_gone(uid) {
             // A status that only the previous process instance published is removed from the file as well.
             let was_restored = self.restored.remove(uid).is_some();
@@ -151,7 +152,7 @@ impl StatusManager {
         let was_admitted = current.is_none_or(|current| !current.unadmitted);
         let before = last.filter(|_| was_admitted).cloned();
         self.restored.remove(uid);
-        self.published.insert(uid.to_owned(), published.clone());
+        self.published.insert(uid.clone(), published.clone());
         StatusChange::Updated {
             published: Box::new(published),
             changed,
@@ -181,7 +182,7 @@ impl StatusManager {
     }
 
     /// The last status of every pod, to be persisted.
-    pub(crate) fn statuses(&self) -> BTreeMap<String, SharedStatus> {
+    pub(crate) fn statuses(&self) -> BTreeMap<PodUid, SharedStatus> {
         let published = self
             .published
             .iter()

@@ -8,6 +8,7 @@ mod sources;
 use polylet_api::ClientConfig;
 use polylet_kit::Ctx;
 use polylet_kit::state_file::StateFileError;
+use polylet_model::PodUid;
 use tokio::sync::{mpsc, watch};
 
 /// Starts the publisher; none on a standalone node. `busy`: status patches are in flight. `removals`: uids of pods
@@ -18,7 +19,7 @@ use tokio::sync::{mpsc, watch};
 pub(crate) fn start(
     ctx: &Ctx,
     busy: watch::Receiver<bool>,
-    removals: mpsc::UnboundedReceiver<String>,
+    removals: mpsc::UnboundedReceiver<PodUid>,
 ) -> Result<(), StateFileError> {
     if let Some(access) = ClientConfig::from_config(ctx.config(), crate::DESCRIPTOR.service) {
         let publisher = publisher::EventPublisher::new(ctx, access, busy, removals)?;

@@ -8,6 +8,7 @@ use futures::{FutureExt, StreamExt};
 use polylet_api::{ApiConnection, ApiErrorKind, ClientConfig};
 use polylet_kit::Ctx;
 use polylet_kit::state_file::StateFileError;
+use polylet_model::PodUid;
 use polylet_schedule::TokenBucket;
 use polylet_wire::notice::v1::{Notice, Severity};
 use polylet_wire::time;
@@ -43,7 +44,7 @@ pub(super) struct EventPublisher {
     correlator: Correlator,
     rate_limit: TokenBucket<Duration>,
     busy: watch::Receiver<bool>,
-    removals: mpsc::UnboundedReceiver<String>,
+    removals: mpsc::UnboundedReceiver<PodUid>,
     removed: RemovedPods,
     queue: VecDeque<QueuedNotice>,
     /// Warnings in the queue.
@@ -62,7 +63,7 @@ impl EventPublisher {
         ctx: &Ctx,
         access: ClientConfig,
         busy: watch::Receiver<bool>,
-        removals: mpsc::UnboundedReceiver<String>,
+        removals: mpsc::UnboundedReceiver<PodUid>,
     ) -> Result<Self, StateFileError> {
         let path = ctx.run_dir().join("notices.json");
         let (writer, sent) = StateWriter::<NoticePositions>::open(path)?;
@@ -105,7 +106,7 @@ impl EventPublisher {
                 }
                 () = completed(&mut self.in_flight) => self.in_flight = None,
                 () = until(next_due) => {}
-                Some(uid) = self.removals.recv() => self.removed.add(&uid, self.started.elapsed()),
+                Some(uid) = self.removals.recv() => self.removed.add(uid.as_str(), self.started.elapsed()),
                 () = until(forget_due) => self.forget_removed(),
                 Ok(()) = self.busy.changed() => {}
                 () = self.writer.wait() => {}

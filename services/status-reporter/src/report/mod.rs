@@ -9,6 +9,7 @@ use futures::future::LocalBoxFuture;
 use futures::stream::FuturesUnordered;
 use polylet_api::{ApiConnection, ApiErrorKind, RetryTimer};
 use polylet_kit::cause;
+use polylet_model::PodUid;
 use polylet_model::status::is_ready;
 use polylet_schedule::TokenBucket;
 use tracing::field::Empty;
@@ -33,7 +34,7 @@ pub(crate) struct StatusPatcher {
     unavailable: RetryTimer,
     in_flight: FuturesUnordered<LocalBoxFuture<'static, CompletedPatch>>,
     /// Causes of changes that are not sent yet, of pods whose start is traced.
-    steps: BTreeMap<String, StatusStep>,
+    steps: BTreeMap<PodUid, StatusStep>,
 }
 
 impl StatusPatcher {
@@ -50,7 +51,7 @@ impl StatusPatcher {
     /// Sets a pod's desired status. With a step of the pod's start, its patch is the next one.
     pub(crate) fn set_desired(
         &mut self,
-        pod: &str,
+        pod: &PodUid,
         desired: DesiredStatus,
         step: Option<StatusStep>,
         now: Duration,
@@ -59,7 +60,7 @@ impl StatusPatcher {
             if let Some(earlier) = self.steps.get(pod) {
                 cause::fold(&mut newest.cause, &earlier.cause);
             }
-            self.steps.insert(pod.to_owned(), newest);
+            self.steps.insert(pod.clone(), newest);
         }
         self.queue.set_desired(pod, Some(desired), now);
     }
@@ -75,13 +76,13 @@ impl StatusPatcher {
     }
 
     /// Handles the removal of a pod from this node.
-    pub(crate) fn remove_desired(&mut self, pod: &str, now: Duration) {
+    pub(crate) fn remove_desired(&mut self, pod: &PodUid, now: Duration) {
         self.steps.remove(pod);
         self.queue.set_desired(pod, None, now);
     }
 
     /// Sets a pod's status at the API server.
-    pub(crate) fn set_api_status(&mut self, pod: &str, api: Option<ApiStatus>, now: Duration) {
+    pub(crate) fn set_api_status(&mut self, pod: &PodUid, api: Option<ApiStatus>, now: Duration) {
         self.queue.set_api_status(pod, api, now);
     }
 
@@ -122,7 +123,7 @@ impl StatusPatcher {
         let span = polylet_api::request_span!(
             "status.request",
             otel.name = name,
-            k8s.pod.uid = &*request.pod,
+            k8s.pod.uid = request.pod.as_str(),
             k8s.pod.name = &*request.name,
             k8s.namespace.name = &*request.namespace,
             polylet.result = Empty,
@@ -148,7 +149,7 @@ impl StatusPatcher {
         &mut self,
         (request, result): CompletedPatch,
         now: Duration,
-    ) -> Option<(String, SharedStatus)> {
+    ) -> Option<(PodUid, SharedStatus)> {
         let result = match result {
             Ok(result) => {
                 self.unavailable.succeeded();
@@ -177,7 +178,7 @@ impl StatusPatcher {
             ApiAction::Delete => "delete pod",
         };
         let pod = format!("{}/{}", request.namespace, request.name);
-        let (uid, report) = (&*request.uid, polylet_kit::report(error));
+        let (uid, report) = (request.uid.as_str(), polylet_kit::report(error));
         match error.kind() {
             kind @ (ApiErrorKind::Unreachable
             | ApiErrorKind::TooManyRequests(_)

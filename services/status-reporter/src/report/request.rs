@@ -84,7 +84,7 @@ pub(crate) async fn send(
     tracing::Span::current().record("polylet.result", outcome);
     tracing::debug!(
         pod = %format_args!("{namespace}/{name}"),
-        pod_uid = request.uid,
+        pod_uid = request.uid.as_str(),
         duration_ms = started.elapsed().as_millis() as u64,
         "pod status sent to API server"
     );

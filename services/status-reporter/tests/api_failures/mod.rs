@@ -132,7 +132,7 @@ fn failed_patches_are_retried_with_back_off() {
     ]);
     let port = server.start();
     let peers = filled("1");
-    peers.files.remove(&"u".into());
+    peers.files.remove("u");
     let current = json!({ "phase": "Pending", "qosClass": "BestEffort" });
     let of_api = Pod {
         reported_status: current.to_string().into(),

@@ -4,6 +4,7 @@ use std::path::Path;
 use std::thread::JoinHandle;
 
 use futures::stream::BoxStream;
+use polylet_model::PodUid;
 use polylet_watch::{Store, serve};
 use polylet_wire::device::v1::device_service_server::{DeviceService, DeviceServiceServer};
 use polylet_wire::device::v1::*;
@@ -32,12 +33,12 @@ type Messages<T> = BoxStream<'static, Result<T, Status>>;
 /// The state of all peers, of one incarnation each.
 #[derive(Clone)]
 pub(crate) struct Peers {
-    pub(crate) files: Store<String, Pod>,
-    pub(crate) others: Store<String, Pod>,
-    pub(crate) syncs: Store<String, PodSync>,
-    pub(crate) runtime_states: Store<String, PodState>,
-    pub(crate) probes: Store<(String, String, i32), ProbeStatus>,
-    pub(crate) devices: Store<String, PodDevices>,
+    pub(crate) files: Store<PodUid, Pod>,
+    pub(crate) others: Store<PodUid, Pod>,
+    pub(crate) syncs: Store<PodUid, PodSync>,
+    pub(crate) runtime_states: Store<PodUid, PodState>,
+    pub(crate) probes: Store<(PodUid, String, i32), ProbeStatus>,
+    pub(crate) devices: Store<PodUid, PodDevices>,
 }
 
 impl Peers {

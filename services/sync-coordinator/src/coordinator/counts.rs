@@ -1,7 +1,7 @@
 //! What is counted of a pod after its reconciliation.
 
 use jiff::Timestamp;
-use polylet_model::ContainerKind;
+use polylet_model::{ContainerKind, PodUid};
 use polylet_wire::podconfig::v1::PodSource;
 use polylet_wire::time::from_wire_opt;
 
@@ -12,7 +12,7 @@ use crate::state::State;
 use crate::state::pod_worker::PodWorker;
 
 /// Counts a pod's state and syncs, in a process that started at `started_at`.
-pub(super) fn count_pod(state: &mut State, uid: &str, started_at: Timestamp, now: Timestamp) {
+pub(super) fn count_pod(state: &mut State, uid: &PodUid, started_at: Timestamp, now: Timestamp) {
     let Some(worker) = state.workers.get_mut(uid) else {
         return;
     };

@@ -4,6 +4,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use jiff::Timestamp;
+use polylet_model::PodUid;
 use polylet_wire::pleg::v1::PodState;
 
 use crate::convert;
@@ -117,7 +118,7 @@ pub(super) fn refresh_pod(
 pub(super) fn finish_step(
     effects: &dyn Effects,
     state: &mut State,
-    uid: &str,
+    uid: &PodUid,
     key: &StepKey,
     outcome: StepOutcome,
     observed: Option<PodState>,
@@ -179,12 +180,12 @@ fn refresh_scope(key: &StepKey, failed: bool, removal: bool) -> Option<RefreshSc
 }
 
 /// Has other pods look for an image whose pull they could not complete.
-fn wake_waiting_for_image(state: &mut State, uid: &str, image: &str) {
+fn wake_waiting_for_image(state: &mut State, uid: &PodUid, image: &str) {
     let mut woken = Vec::new();
     for worker in state
         .workers
         .iter_mut()
-        .filter(|worker| worker.pod.uid != uid)
+        .filter(|worker| worker.pod.uid != *uid)
     {
         if apply_result::on_image_arrived(&mut worker.pod, image) {
             woken.push(worker.pod.uid.clone());
@@ -194,7 +195,7 @@ fn wake_waiting_for_image(state: &mut State, uid: &str, image: &str) {
 }
 
 /// Retries a step now that the object which it lacked is available.
-pub(super) fn retry_step(state: &mut State, uid: &str, key: &StepKey, now: Timestamp) {
+pub(super) fn retry_step(state: &mut State, uid: &PodUid, key: &StepKey, now: Timestamp) {
     if let Some(worker) = state.workers.get_mut(uid) {
         worker.object_watches.remove(key);
         apply_result::retry_now(&mut worker.pod, key, now);
@@ -206,7 +207,7 @@ pub(super) fn retry_step(state: &mut State, uid: &str, key: &StepKey, now: Times
 pub(super) fn finish_refresh(
     effects: &dyn Effects,
     state: &mut State,
-    uid: String,
+    uid: PodUid,
     effect_count: u64,
     observed: Option<PodState>,
 ) {

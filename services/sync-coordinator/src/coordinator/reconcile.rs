@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use jiff::Timestamp;
+use polylet_model::PodUid;
 use polylet_model::constants::reason;
 use polylet_model::names;
 use polylet_wire::podconfig::v1::PodSource;
@@ -38,7 +39,7 @@ impl Coordinator {
     }
 
     /// Plans for one pod, and starts the steps of the plan.
-    fn reconcile_pod(&mut self, uid: &str, now: Timestamp) {
+    fn reconcile_pod(&mut self, uid: &PodUid, now: Timestamp) {
         let state = &mut self.state;
         let blocked_by = name_conflicts::blocked_by(&state.workers, uid);
         let Some(worker) = state.workers.get_mut(uid) else {
@@ -150,7 +151,7 @@ impl Coordinator {
 
     /// Saves the pod's stops and hooks in progress, if they have changed. False if that failed: it is
     /// tried again with the next reconciliation.
-    fn save_lifecycle(&mut self, uid: &str) -> bool {
+    fn save_lifecycle(&mut self, uid: &PodUid) -> bool {
         let Some(worker) = self.state.workers.get_mut(uid) else {
             return true;
         };
@@ -165,7 +166,7 @@ impl Coordinator {
             Err(error) => {
                 let error = polylet_kit::report(&error);
                 tracing::warn!(
-                    pod_uid = uid,
+                    pod_uid = uid.as_str(),
                     error,
                     "failed to save stops and hooks in progress"
                 );
@@ -176,7 +177,7 @@ impl Coordinator {
 
     /// Fails a step whose intent could not be saved: a later process instance would miss the hook or
     /// the restart. Stops are not withheld: an unknown grace period merely starts over.
-    fn withhold(&mut self, uid: &str, step: &Step, now: Timestamp) -> bool {
+    fn withhold(&mut self, uid: &PodUid, step: &Step, now: Timestamp) -> bool {
         let Some(worker) = self.state.workers.get_mut(uid) else {
             return false;
         };
@@ -202,7 +203,7 @@ impl Coordinator {
 
     /// Stores a plan, publishes the pod's status, if that is due, and sets the time of the next
     /// reconciliation.
-    fn publish(&mut self, uid: &str, next: Plan, now: Timestamp) {
+    fn publish(&mut self, uid: &PodUid, next: Plan, now: Timestamp) {
         let workers = &mut self.state.workers;
         let Some(worker) = workers.get_mut(uid) else {
             return;
@@ -229,7 +230,7 @@ impl Coordinator {
     }
 
     /// Updates what a pod holds of the node, and preempts pods for it.
-    fn account(&mut self, uid: &str, now: Timestamp) {
+    fn account(&mut self, uid: &PodUid, now: Timestamp) {
         let state = &mut self.state;
         let Some(worker) = state.workers.get(uid) else {
             return;
@@ -245,17 +246,18 @@ impl Coordinator {
             };
             tracing::warn!(
                 pod = %convert::pod_name(&worker.reference),
-                pod_uid = victim,
-                preemptor_uid = uid,
+                pod_uid = victim.as_str(),
+                preemptor_uid = uid.as_str(),
                 "pod is preempted by a critical pod"
             );
             worker.pod.eviction.get_or_insert(admission::preempted(now));
-            state.workers.queue.push(victim);
+            let victim = worker.pod.uid.clone();
+            state.workers.queue.push(&victim);
         }
     }
 
     /// Forgets a pod of which nothing is left. If its source still serves it, it starts over.
-    fn forget_pod(&mut self, uid: &str, now: Timestamp) {
+    fn forget_pod(&mut self, uid: &PodUid, now: Timestamp) {
         let state = &mut self.state;
         state.starts.leave_queue(uid);
         state.starts.release(uid);
@@ -271,12 +273,12 @@ impl Coordinator {
         self.effects.forget_pod(uid);
         state.counts.remove(uid);
         state.set_allocation(uid, None);
-        self.store.remove(&uid.to_owned());
+        self.store.remove(uid);
         if worker.pod.has_source
             && let (Some(manifest), Some(spec)) = (worker.manifest, worker.pod.spec.clone())
         {
             metrics::pods::count_restart(worker.source != i32::from(PodSource::Api));
-            let new = state.workers.get_or_insert(&worker.reference);
+            let new = state.workers.get_or_insert(uid, &worker.reference);
             new.pod.checkpoint.acknowledged_at = Some(now);
             new.set_source(worker.source);
             new.set_removed_at(worker.removed_at);

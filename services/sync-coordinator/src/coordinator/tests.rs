@@ -114,13 +114,13 @@ fn sync_sources(coordinator: &mut Coordinator) {
 fn set_desired(
     coordinator: &mut Coordinator,
     source: PodSource,
-    pod: Update<String, Pod>,
+    pod: Update<PodUid, Pod>,
     seconds: i64,
 ) {
     coordinator.handle_input(Input::PodConfig(source.into(), pod), at(seconds));
 }
 
-fn state(uid: &str, observed_at: i64) -> Update<String, PodState> {
+fn state(uid: &str, observed_at: i64) -> Update<PodUid, PodState> {
     let pod = PodRef {
         uid: uid.to_owned(),
         namespace: "default".to_owned(),
@@ -136,14 +136,14 @@ fn state(uid: &str, observed_at: i64) -> Update<String, PodState> {
         }],
         ..Default::default()
     };
-    Update::Upsert(uid.to_owned(), state)
+    Update::Upsert(uid.into(), state)
 }
 
-fn desired(uid: &str) -> Update<String, Pod> {
+fn desired(uid: &str) -> Update<PodUid, Pod> {
     desired_with(uid, "web", json!([]))
 }
 
-fn desired_with(uid: &str, name: &str, volumes: serde_json::Value) -> Update<String, Pod> {
+fn desired_with(uid: &str, name: &str, volumes: serde_json::Value) -> Update<PodUid, Pod> {
     let manifest = json!({"apiVersion": "v1", "kind": "Pod",
         "metadata": {"name": name, "namespace": "default", "uid": uid},
         "spec": {"containers": [{"name": "a", "image": "a:1"}], "volumes": volumes}});
@@ -156,7 +156,7 @@ fn desired_with(uid: &str, name: &str, volumes: serde_json::Value) -> Update<Str
         manifest: serde_json::to_vec(&manifest).unwrap().into(),
         ..Default::default()
     };
-    Update::Upsert(uid.to_owned(), pod)
+    Update::Upsert(uid.into(), pod)
 }
 
 fn worker<'a>(coordinator: &'a Coordinator, uid: &str) -> &'a crate::state::pod_worker::PodWorker {
@@ -210,13 +210,13 @@ fn pods_are_reconciled_in_the_order_of_their_arrival() {
         set_desired(&mut coordinator, PodSource::File, pod, 1);
     }
     let workers = &mut coordinator.state.workers;
-    workers.queue.set_waiting_for_capacity("u3", true);
-    let order: Vec<String> = std::iter::from_fn(|| workers.next_to_reconcile()).collect();
+    workers.queue.set_waiting_for_capacity(&"u3".into(), true);
+    let order: Vec<PodUid> = std::iter::from_fn(|| workers.next_to_reconcile()).collect();
     let expected = ["u1", "u2", "u3"];
     assert_eq!(order, expected, "pods that wait for capacity are last");
-    workers.queue.set_waiting_for_capacity("u3", false);
+    workers.queue.set_waiting_for_capacity(&"u3".into(), false);
     workers.requeue_all();
-    let order: Vec<String> = std::iter::from_fn(|| workers.next_to_reconcile()).collect();
+    let order: Vec<PodUid> = std::iter::from_fn(|| workers.next_to_reconcile()).collect();
     assert_eq!(order, ["u3", "u1", "u2"]);
 }
 
@@ -227,7 +227,7 @@ fn reports_about_unknown_pods_are_cached() {
     let (mut coordinator, _) = synced(RestoredState::default());
     let mut status = ProbeStatus::default();
     status.set_outcome(Outcome::Success);
-    let key = ("u1".to_owned(), "c1".to_owned(), ProbeKind::Startup.into());
+    let key = ("u1".into(), "c1".to_owned(), ProbeKind::Startup.into());
     let probe = Input::ProbeStatus(Update::Upsert(key, status));
     coordinator.handle_input(probe, at(1));
     let volumes = PodVolumes {
@@ -368,7 +368,7 @@ fn step_is_retried_when_its_missing_object_is_available() {
     coordinator.handle_input(finished, at(2));
     coordinator.reconcile(at(30));
     assert_eq!(attempts(), before);
-    let (uid, key) = ("u1".to_owned(), key.clone());
+    let (uid, key) = ("u1".into(), key.clone());
     coordinator.handle_input(Input::ObjectAvailable { uid, key }, at(31));
     coordinator.reconcile(at(31));
     assert_eq!(attempts(), before + 1);

@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Taint;
-use polylet_model::Manifest;
 use polylet_model::host_port::{self, HostPort};
 use polylet_model::node::{self, ResourceList};
 use polylet_model::qos::{self, QosClass};
 use polylet_model::resources::QosRequests;
+use polylet_model::{Manifest, PodUid};
 use serde::{Deserialize, Serialize};
 
 /// The share of the node that a pod requests. Stored at admission: a later change of the manifest
@@ -80,13 +80,13 @@ pub struct AllocatedPod {
 /// The shares of all admitted pods, with sums per resource.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct AllocatedPods {
-    pods: BTreeMap<String, AllocatedPod>,
+    pods: BTreeMap<PodUid, AllocatedPod>,
     sums: ResourceList,
 }
 
 impl AllocatedPods {
     /// Sets or removes a pod's share. True when some of a resource became free.
-    pub fn set(&mut self, uid: &str, pod: Option<AllocatedPod>) -> bool {
+    pub fn set(&mut self, uid: &PodUid, pod: Option<AllocatedPod>) -> bool {
         if self.pods.get(uid) == pod.as_ref() {
             return false;
         }
@@ -104,7 +104,7 @@ impl AllocatedPods {
         };
         if let Some(pod) = pod {
             self.count(&pod.request, 1);
-            self.pods.insert(uid.to_owned(), pod);
+            self.pods.insert(uid.clone(), pod);
         }
         freed
     }
@@ -281,9 +281,9 @@ mod tests {
     #[test]
     fn sums_follow_the_allocated_pods() {
         let mut allocated = AllocatedPods::default();
-        assert!(!allocated.set("a", Some(allocated_pod(100, QosClass::Burstable))));
-        assert!(!allocated.set("b", Some(allocated_pod(200, QosClass::Guaranteed))));
-        assert!(!allocated.set("a", Some(allocated_pod(300, QosClass::Burstable))));
+        assert!(!allocated.set(&"a".into(), Some(allocated_pod(100, QosClass::Burstable))));
+        assert!(!allocated.set(&"b".into(), Some(allocated_pod(200, QosClass::Guaranteed))));
+        assert!(!allocated.set(&"a".into(), Some(allocated_pod(300, QosClass::Burstable))));
         assert_eq!((allocated.used("cpu"), allocated.used("pods")), (500, 2));
         let requests = |without: &str, instead: Option<&PodRequest>| {
             let requests = allocated.class_requests(without, instead);
@@ -301,11 +301,11 @@ mod tests {
         assert_eq!(allocated.used_by_others("pods", "a"), 1);
         assert_eq!(allocated.used_by_others("cpu", "c"), 500);
         // A smaller share frees resources.
-        assert!(allocated.set("a", Some(allocated_pod(250, QosClass::Burstable))));
-        assert!(allocated.set("a", None));
-        assert!(!allocated.set("a", None));
+        assert!(allocated.set(&"a".into(), Some(allocated_pod(250, QosClass::Burstable))));
+        assert!(allocated.set(&"a".into(), None));
+        assert!(!allocated.set(&"a".into(), None));
         assert_eq!((allocated.used("cpu"), allocated.used("pods")), (200, 1));
-        assert!(allocated.set("b", None));
+        assert!(allocated.set(&"b".into(), None));
         assert_eq!((allocated.used("cpu"), allocated.used("memory")), (0, 0));
     }
 }

@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use polylet_model::PodUid;
+
 use super::plan::{Plan, ResizeDecision, SyncPhase};
 
 /// What counts of one pod.
@@ -23,7 +25,7 @@ pub(crate) struct CountedPod {
 /// All pods.
 #[derive(Debug, Default)]
 pub(crate) struct PodCounts {
-    pods: BTreeMap<String, CountedPod>,
+    pods: BTreeMap<PodUid, CountedPod>,
     changed: bool,
 }
 
@@ -89,13 +91,13 @@ impl CountedPod {
 impl PodCounts {
     /// Sets what counts of a pod. Whether the runtime has it and nothing else is known of it, for
     /// the first time.
-    pub(crate) fn set(&mut self, uid: &str, pod: CountedPod) -> bool {
+    pub(crate) fn set(&mut self, uid: &PodUid, pod: CountedPod) -> bool {
         let before = self.pods.get(uid);
         if before == Some(&pod) {
             return false;
         }
         let is_new = pod.is_runtime_only() && !before.is_some_and(CountedPod::is_runtime_only);
-        self.pods.insert(uid.to_owned(), pod);
+        self.pods.insert(uid.clone(), pod);
         self.changed = true;
         is_new
     }
@@ -171,12 +173,15 @@ mod tests {
             phase: SyncPhase::Terminating,
             ..CountedPod::default()
         };
-        assert!(!counts.set("a", served.clone()));
-        assert!(!counts.set("b", ended));
-        assert!(!counts.set("c", orphan));
-        assert!(!counts.set("d", unknown), "not all sources have synced");
-        assert!(counts.set("d", stopped.clone()));
-        assert!(!counts.set("d", stopped), "it is known by now");
+        assert!(!counts.set(&"a".into(), served.clone()));
+        assert!(!counts.set(&"b".into(), ended));
+        assert!(!counts.set(&"c".into(), orphan));
+        assert!(
+            !counts.set(&"d".into(), unknown),
+            "not all sources have synced"
+        );
+        assert!(counts.set(&"d".into(), stopped.clone()));
+        assert!(!counts.set(&"d".into(), stopped), "it is known by now");
         let totals = counts.take_changed().unwrap();
         assert_eq!(totals.active, [1, 0]);
         assert_eq!(totals.ephemeral_containers, 4);
@@ -189,7 +194,7 @@ mod tests {
         ] {
             assert_eq!(totals.working[&key], 1, "{key:?}");
         }
-        counts.set("a", served);
+        counts.set(&"a".into(), served);
         assert_eq!(counts.take_changed(), None);
         counts.remove("a");
         assert_eq!(counts.take_changed().unwrap().active, [0, 0]);

@@ -18,11 +18,11 @@ pub(crate) fn pod_request(state: &State, uid: &str) -> Option<PodDeviceRequest> 
     let active = state
         .workers
         .iter()
-        .filter(|worker| worker.pod.uid == uid || may_use_devices(worker));
+        .filter(|worker| worker.pod.uid == *uid || may_use_devices(worker));
     Some(PodDeviceRequest {
         active_as_of,
         containers: container_limits(pod.spec.as_ref()?, pod.observed.as_deref()),
-        active_pod_uids: active.map(|worker| worker.pod.uid.clone()).collect(),
+        active_pod_uids: active.map(|worker| worker.pod.uid.to_string()).collect(),
         pods_synced: state.node.state.all_synced,
     })
 }

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use polylet_model::PodUid;
 use polylet_wire::common::v1::PodRef;
 
 use crate::core::runtime_state::{ContainerRecord, ContainerState, PodRuntimeState};
@@ -11,7 +12,7 @@ use crate::runtime::logs::{ContainerLog, RunningContainers};
 /// IDs of the running containers by pod UID.
 #[derive(Default)]
 pub(crate) struct LogTargets {
-    running: BTreeMap<String, Vec<String>>,
+    running: BTreeMap<PodUid, Vec<String>>,
 }
 
 impl LogTargets {
@@ -27,7 +28,10 @@ impl LogTargets {
             let running = |c: &&ContainerRecord| c.state == ContainerState::Running;
             containers.iter().filter(running)
         };
-        let known = self.running.get(&pod.uid).map_or(&[][..], Vec::as_slice);
+        let known = self
+            .running
+            .get(pod.uid.as_str())
+            .map_or(&[][..], Vec::as_slice);
         if running().map(|c| &c.id).eq(known) {
             return None;
         }
@@ -39,10 +43,10 @@ impl LogTargets {
         };
         let logs: Vec<_> = running().map(|c| (c.id.clone(), log(c))).collect();
         if logs.is_empty() {
-            self.running.remove(&pod.uid);
+            self.running.remove(pod.uid.as_str());
         } else {
             let ids = logs.iter().map(|(id, _)| id.clone()).collect();
-            self.running.insert(pod.uid.clone(), ids);
+            self.running.insert(pod.uid.as_str().into(), ids);
         }
         let uid = pod.uid.clone();
         Some(RunningContainers { uid, logs })

@@ -2,20 +2,21 @@
 //! one is gone. Pods of the cluster may overlap: after a forced deletion the replacement does not
 //! wait for the grace period of the deleted pod.
 
+use polylet_model::PodUid;
 use polylet_wire::podconfig::v1::PodSource;
 
 use super::pod_worker::PodWorker;
 use super::pod_workers::PodWorkers;
 
 /// The pod with the same full name that has to be gone first.
-pub(crate) fn blocked_by(workers: &PodWorkers, uid: &str) -> Option<String> {
+pub(crate) fn blocked_by(workers: &PodWorkers, uid: &PodUid) -> Option<String> {
     let worker = workers.get(uid)?;
     if worker.has_started() || worker.pod.spec.is_none() || is_from_api(worker) {
         return None;
     }
     let name = worker.full_name();
     let blocks = |other: &&PodWorker| {
-        other.reference.uid != uid
+        other.pod.uid != *uid
             && !other.is_orphan
             && !is_from_api(other)
             && other.pod.cleaned_up_at.is_none()
@@ -29,14 +30,14 @@ pub(crate) fn blocked_by(workers: &PodWorkers, uid: &str) -> Option<String> {
 }
 
 /// Requeues all pods with the full name of a pod that is gone.
-pub(crate) fn requeue_same_name(workers: &mut PodWorkers, uid: &str) {
+pub(crate) fn requeue_same_name(workers: &mut PodWorkers, uid: &PodUid) {
     let Some(name) = workers.get(uid).map(PodWorker::full_name) else {
         return;
     };
     let same = workers
         .iter()
         .filter(|worker| worker.full_name() == name)
-        .map(|worker| worker.reference.uid.clone());
+        .map(|worker| worker.pod.uid.clone());
     let same: Vec<_> = same.collect();
     workers.queue.extend(same);
 }

@@ -60,7 +60,7 @@ impl OrphanScan {
                 pod_uid = pod.uid,
                 "orphaned pod data found; removing it"
             );
-            let worker = workers.get_or_insert(&pod);
+            let worker = workers.get_or_insert(&pod.uid.as_str().into(), &pod);
             worker.pod.removal_requested = true;
             worker.is_orphan = true;
         }

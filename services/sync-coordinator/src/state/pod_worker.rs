@@ -6,7 +6,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use polylet_kit::CancellationToken;
 use polylet_model::constants::reason;
-use polylet_model::{Manifest, PodAllocation};
+use polylet_model::{Manifest, PodAllocation, PodUid};
 use polylet_wire::common::v1::{Cause, PodRef};
 use polylet_wire::podconfig::v1::PodSource;
 use polylet_wire::sync::v1::PodSync;
@@ -85,10 +85,10 @@ pub(crate) struct RefreshState {
 
 impl PodWorker {
     /// A pod about which nothing is known yet.
-    pub(crate) fn new(reference: PodRef, arrival: u64) -> Self {
+    pub(crate) fn new(uid: PodUid, reference: PodRef, arrival: u64) -> Self {
         PodWorker {
             pod: PodSyncStatus {
-                uid: reference.uid.clone(),
+                uid,
                 ..PodSyncStatus::default()
             },
             reference,

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use polylet_model::pod::RecentlyParsed;
-use polylet_model::{Manifest, PodAllocation};
+use polylet_model::{Manifest, PodAllocation, PodUid};
 use polylet_wire::common::v1::PodRef;
 
 use super::pod_worker::PodWorker;
@@ -17,7 +17,7 @@ use crate::core::runtime_state::PodRuntimeState;
 /// All workers by pod UID, and what waits for pods that are not known yet.
 pub(crate) struct PodWorkers {
     /// Boxed, as a node of the map has room for eleven.
-    workers: BTreeMap<String, Box<PodWorker>>,
+    workers: BTreeMap<PodUid, Box<PodWorker>>,
     arrivals: u64,
     /// State of a previous process instance.
     restored: RestoredState,
@@ -68,22 +68,21 @@ impl PodWorkers {
     }
 
     /// The worker of a pod, created if there is none. The pod is queued.
-    pub(crate) fn get_or_insert(&mut self, reference: &PodRef) -> &mut PodWorker {
-        let uid = &reference.uid;
+    pub(crate) fn get_or_insert(&mut self, uid: &PodUid, reference: &PodRef) -> &mut PodWorker {
         self.note_parsed(uid);
         self.queue.push(uid);
         self.workers.entry(uid.clone()).or_insert_with(|| {
             self.arrivals += 1;
-            let mut worker = PodWorker::new(reference.clone(), self.arrivals);
-            if let Some(checkpoint) = self.restored.checkpoints.remove(uid) {
+            let mut worker = PodWorker::new(uid.clone(), reference.clone(), self.arrivals);
+            if let Some(checkpoint) = self.restored.checkpoints.remove(uid.as_str()) {
                 worker.pod.checkpoint = checkpoint;
                 worker.pod.checkpointed = true;
                 worker.pod.awaits_inspection = true;
             }
-            if let Some(attempt) = self.restored.pending_sandboxes.remove(uid) {
+            if let Some(attempt) = self.restored.pending_sandboxes.remove(uid.as_str()) {
                 worker.pod.min_sandbox_attempt = attempt.saturating_add(1);
             }
-            if let Some(lifecycle) = self.restored.lifecycles.remove(uid) {
+            if let Some(lifecycle) = self.restored.lifecycles.remove(uid.as_str()) {
                 worker.saved_lifecycle = lifecycle.clone();
                 worker.pod.lifecycle = lifecycle;
             }
@@ -97,9 +96,9 @@ impl PodWorkers {
     }
 
     /// Removes a worker.
-    pub(crate) fn remove(&mut self, uid: &str) -> Option<PodWorker> {
+    pub(crate) fn remove(&mut self, uid: &PodUid) -> Option<PodWorker> {
         self.queue.forget(uid);
-        self.workers.remove(uid).map(|worker| *worker)
+        self.workers.remove(uid.as_str()).map(|worker| *worker)
     }
 
     /// Queues all pods.
@@ -108,7 +107,7 @@ impl PodWorkers {
     }
 
     /// The next pod to reconcile.
-    pub(crate) fn next_to_reconcile(&mut self) -> Option<String> {
+    pub(crate) fn next_to_reconcile(&mut self) -> Option<PodUid> {
         let workers = &self.workers;
         let next = self.queue.pop(
             |uid| workers.get(uid).map(|worker| worker.arrival),
@@ -123,7 +122,7 @@ impl PodWorkers {
     }
 
     /// The manifest of a pod is about to be read.
-    fn note_parsed(&mut self, uid: &str) {
+    fn note_parsed(&mut self, uid: &PodUid) {
         let oldest = self.parsed.insert(uid);
         if let Some(worker) = oldest.and_then(|oldest| self.workers.get_mut(&oldest)) {
             worker.free_spare();
@@ -162,11 +161,15 @@ impl PodWorkers {
     }
 
     /// Takes the UIDs of all restored pods that neither a source nor the runtime knows.
-    pub(crate) fn take_unknown(&mut self) -> Vec<String> {
+    pub(crate) fn take_unknown(&mut self) -> Vec<PodUid> {
         let restored = &mut self.restored;
         let checkpoints = std::mem::take(&mut restored.checkpoints).into_keys();
         let sandboxes = std::mem::take(&mut restored.pending_sandboxes).into_keys();
         let lifecycles = std::mem::take(&mut restored.lifecycles).into_keys();
-        checkpoints.chain(sandboxes).chain(lifecycles).collect()
+        checkpoints
+            .chain(sandboxes)
+            .chain(lifecycles)
+            .map(PodUid::from)
+            .collect()
     }
 }

@@ -4,27 +4,28 @@ use std::cmp::Reverse;
 use std::collections::BTreeSet;
 
 use jiff::Timestamp;
+use polylet_model::PodUid;
 use polylet_schedule::DueQueue;
 
 /// Pods to reconcile now, and the due times of others.
 #[derive(Debug, Default)]
 pub(crate) struct ReconcileQueue {
-    pending: BTreeSet<String>,
+    pending: BTreeSet<PodUid>,
     /// The pods of this iteration, the next one last.
-    batch: Vec<String>,
+    batch: Vec<PodUid>,
     /// Pods that wait for capacity on the node.
-    waiting_for_capacity: BTreeSet<String>,
-    due: DueQueue<String, Timestamp>,
+    waiting_for_capacity: BTreeSet<PodUid>,
+    due: DueQueue<PodUid, Timestamp>,
 }
 
 impl ReconcileQueue {
     /// Queues a pod.
-    pub(crate) fn push(&mut self, uid: &str) {
-        self.pending.insert(uid.to_owned());
+    pub(crate) fn push(&mut self, uid: &PodUid) {
+        self.pending.insert(uid.clone());
     }
 
     /// Queues several pods.
-    pub(crate) fn extend(&mut self, uids: impl IntoIterator<Item = String>) {
+    pub(crate) fn extend(&mut self, uids: impl IntoIterator<Item = PodUid>) {
         self.pending.extend(uids);
     }
 
@@ -35,9 +36,9 @@ impl ReconcileQueue {
     }
 
     /// Sets whether a pod waits for capacity.
-    pub(crate) fn set_waiting_for_capacity(&mut self, uid: &str, waiting: bool) {
+    pub(crate) fn set_waiting_for_capacity(&mut self, uid: &PodUid, waiting: bool) {
         if waiting {
-            self.waiting_for_capacity.insert(uid.to_owned());
+            self.waiting_for_capacity.insert(uid.clone());
         } else {
             self.waiting_for_capacity.remove(uid);
         }
@@ -46,12 +47,12 @@ impl ReconcileQueue {
     /// Removes the due time of a pod that is gone. A pod that is queued stays queued.
     pub(crate) fn forget(&mut self, uid: &str) {
         self.waiting_for_capacity.remove(uid);
-        self.due.cancel(&uid.to_owned());
+        self.due.cancel(uid);
     }
 
     /// Sets or removes the time at which a pod is reconciled without an input.
-    pub(crate) fn set_due(&mut self, uid: &str, due: Option<Timestamp>) {
-        self.due.set_opt(uid.to_owned(), due);
+    pub(crate) fn set_due(&mut self, uid: &PodUid, due: Option<Timestamp>) {
+        self.due.set_opt(uid.clone(), due);
     }
 
     /// The earliest due time.
@@ -89,7 +90,7 @@ impl ReconcileQueue {
         &mut self,
         arrival: impl Fn(&str) -> A,
         priority: impl Fn(&str) -> P,
-    ) -> Option<String> {
+    ) -> Option<PodUid> {
         if self.batch.is_empty() {
             for uid in std::mem::take(&mut self.pending) {
                 if self.waiting_for_capacity.contains(&uid) {

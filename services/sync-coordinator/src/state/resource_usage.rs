@@ -21,7 +21,7 @@ pub(crate) fn restored(checkpoints: &BTreeMap<String, PodCheckpoint>) -> Allocat
             request,
             terminating: checkpoint.termination.is_some(),
         });
-        allocated.set(uid, allocation);
+        allocated.set(&uid.as_str().into(), allocation);
     }
     allocated
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use polylet_kit::cause;
-use polylet_model::{Manifest, declared_features};
+use polylet_model::{Manifest, PodUid, declared_features};
 use polylet_watch::{PressureItemKey, Update};
 use polylet_wire::common::v1::PodRef;
 use polylet_wire::eviction::v1::Pressure;
@@ -31,7 +31,7 @@ impl State {
     pub(crate) fn handle_pod_config(
         &mut self,
         source: i32,
-        update: Update<String, Pod>,
+        update: Update<PodUid, Pod>,
         allowed_sysctls: &[String],
         now: Timestamp,
     ) {
@@ -48,7 +48,7 @@ impl State {
                 };
                 worker.pod.has_source = false;
                 let is_known = std::mem::replace(&mut worker.pod.removal_requested, true);
-                let span = tracing::info_span!(parent: None, "sync.removed", k8s.pod.uid = uid,
+                let span = tracing::info_span!(parent: None, "sync.removed", k8s.pod.uid = uid.as_str(),
                     k8s.pod.name = worker.reference.name, k8s.namespace.name = worker.reference.namespace);
                 match worker.cause.as_ref().filter(|_| is_known) {
                     // Deleted at the API server before: that trace goes on.
@@ -76,7 +76,7 @@ impl State {
     fn set_desired(
         &mut self,
         source: i32,
-        uid: &str,
+        uid: &PodUid,
         pod: Pod,
         allowed_sysctls: &[String],
         now: Timestamp,
@@ -85,7 +85,7 @@ impl State {
         let start_time = pod.start_time;
         let removed_at = from_wire_opt(pod.removed_at.as_ref());
         let reference = pod.r#ref.unwrap_or_else(|| PodRef {
-            uid: uid.to_owned(),
+            uid: uid.to_string(),
             ..PodRef::default()
         });
         let unchanged = self.workers.unchanged_manifest(uid, &pod.manifest).cloned();
@@ -100,12 +100,14 @@ impl State {
                 let error = polylet_kit::report(&error);
                 tracing::error!(
                     pod = %convert::pod_name(&reference),
-                    pod_uid = uid,
+                    pod_uid = uid.as_str(),
                     error,
                     "invalid manifest from pod-config; keeping the pod as it is"
                 );
                 // Still served by its source, so not an orphan.
-                self.workers.get_or_insert(&reference).set_source(source);
+                self.workers
+                    .get_or_insert(uid, &reference)
+                    .set_source(source);
                 return;
             }
         };
@@ -119,13 +121,13 @@ impl State {
         });
         // Kept by the cluster while this node lost its state, or had another agent.
         let started_at = from_wire_opt(start_time.as_ref()).or(manifest.seen_at());
-        let worker = self.workers.get_or_insert(&reference);
+        let worker = self.workers.get_or_insert(uid, &reference);
         worker.set_source(source);
         let was_removed = worker.pod.removal_requested;
         if worker.set_removed_at(removed_at) && !was_removed {
             tracing::info!(
                 pod = %convert::pod_name(&reference),
-                pod_uid = uid,
+                pod_uid = uid.as_str(),
                 "pod was removed and added again; starting it over"
             );
             worker.cause.clone_from(&pod.cause);
@@ -160,22 +162,22 @@ impl State {
     #[must_use]
     pub(crate) fn handle_pod_state(
         &mut self,
-        update: Update<String, PodState>,
-    ) -> Option<(String, RefreshScope)> {
+        update: Update<PodUid, PodState>,
+    ) -> Option<(PodUid, RefreshScope)> {
         match update {
             Update::Upsert(uid, state) => {
                 let observed = convert::runtime_pod(&state);
                 let reference = state.r#ref.unwrap_or_else(|| PodRef {
-                    uid,
+                    uid: uid.to_string(),
                     ..PodRef::default()
                 });
-                let worker = self.workers.get_or_insert(&reference);
+                let worker = self.workers.get_or_insert(&uid, &reference);
                 if worker.is_at_rest() && state.cause.is_some() && !worker.pod.removal_requested {
                     worker.cause = state.cause;
                 }
                 worker.pod.in_stream = true;
                 apply_result::on_observed(&mut worker.pod, observed)
-                    .then_some((reference.uid, RefreshScope::Everything))
+                    .then_some((uid, RefreshScope::Everything))
             }
             // A removal has no time, and may be older than the response to a refresh.
             Update::Remove(uid) => {
@@ -207,7 +209,7 @@ impl State {
     }
 
     /// Handles the state of a pod's volumes.
-    pub(crate) fn handle_volumes(&mut self, update: Update<String, PodVolumes>, now: Timestamp) {
+    pub(crate) fn handle_volumes(&mut self, update: Update<PodUid, PodVolumes>, now: Timestamp) {
         match update {
             Update::Upsert(uid, state) => {
                 if let Some(worker) = self.workers.get_mut(&uid) {
@@ -298,7 +300,7 @@ impl State {
                 }
                 Some(Fact::Eviction(eviction)) => {
                     let termination = convert::eviction(&eviction, now);
-                    let uid = eviction.pod.map(|pod| pod.uid).unwrap_or_default();
+                    let uid = PodUid::from(eviction.pod.map(|pod| pod.uid).unwrap_or_default());
                     if let Some(worker) = self.workers.get_mut(&uid) {
                         worker.pod.eviction = Some(termination.clone());
                         worker.cause = eviction.cause.or(worker.cause.take());

@@ -1,5 +1,6 @@
 //! Which streams have synced, and which are current.
 
+use polylet_model::PodUid;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A stream that must have synced before anything is removed or served.
@@ -21,7 +22,7 @@ pub(crate) struct StreamSync {
     /// Streams that all of the node's pods follow from.
     required: Vec<SyncedStream>,
     /// Pods that pod-config serves from its cache because their source is unavailable.
-    cached_pods: BTreeSet<String>,
+    cached_pods: BTreeSet<PodUid>,
 }
 
 impl StreamSync {
@@ -51,7 +52,7 @@ impl StreamSync {
     }
 
     /// Sets whether pod-config serves a pod from its cache.
-    pub(crate) fn set_cached(&mut self, uid: &str, cached: bool) {
+    pub(crate) fn set_cached(&mut self, uid: &PodUid, cached: bool) {
         if cached {
             self.cached_pods.insert(uid.to_owned());
         } else {

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use futures::StreamExt;
 use polylet_kit::CancellationToken;
+use polylet_model::PodUid;
 use polylet_volume_manager::background::Spawn;
 use polylet_volume_manager::core::desired_state::DeclareError;
 use polylet_volume_manager::core::manifest;
@@ -47,7 +48,7 @@ type Started<K> = Rc<RefCell<BTreeMap<K, CancellationToken>>>;
 
 /// One process instance of the service.
 pub struct Manager {
-    pub store: Store<String, PodVolumes>,
+    pub store: Store<PodUid, PodVolumes>,
     inputs: mpsc::Sender<Input>,
     drain: CancellationToken,
     pub objects: Started<ReferenceKey>,
@@ -243,12 +244,12 @@ impl Manager {
     pub async fn wait_for(&self, uid: &str, condition: impl Fn(Option<&PodVolumes>) -> bool) {
         let mut changes = polylet_watch::serve::<WatchPodVolumesResponse>(self.store.clone(), None);
         let wait = async {
-            while !condition(self.store.get(&uid.to_owned()).as_ref()) {
+            while !condition(self.store.get(uid.to_owned().as_str()).as_ref()) {
                 changes.next().await.unwrap().unwrap();
             }
         };
         if tokio::time::timeout(TIMEOUT, wait).await.is_err() {
-            panic!("timeout: {:?}", self.store.get(&uid.to_owned()));
+            panic!("timeout: {:?}", self.store.get(uid.to_owned().as_str()));
         }
     }
 

@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
+use polylet_model::PodUid;
 use polylet_pod_config::core::identity::ManifestOrigin;
 use polylet_pod_config::core::merge::Manifests;
 use polylet_pod_config::core::parse::{Parsed, parse};
@@ -25,7 +26,7 @@ pub const NODE: &str = "node";
 pub struct Config {
     /// The number of the instance.
     pub incarnation: u32,
-    stores: BTreeMap<PodSource, Store<String, Pod>>,
+    stores: BTreeMap<PodSource, Store<PodUid, Pod>>,
     files: Manifests,
 }
 
@@ -82,7 +83,7 @@ pub fn read(world: &mut World, source: PodSource, unavailable: bool) {
         let names: Vec<&String> = pods.keys().collect();
         format!("config: {source:?} has {names:?}")
     });
-    store.replace(pods);
+    store.replace(pods.into_iter().map(|(uid, pod)| (uid.into(), pod)));
     store.mark_synced();
 }
 

@@ -8,6 +8,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use polylet_kit::CancellationToken;
 use polylet_kit::state_file::StateFileError;
+use polylet_model::PodUid;
 use polylet_sync_coordinator::checkpoint::RestoredState;
 use polylet_sync_coordinator::config::Config;
 use polylet_sync_coordinator::coordinator::Coordinator;
@@ -123,7 +124,9 @@ impl CoordinatorInstance {
     /// Whether any source has sent the pod.
     pub fn has_pod(&self, uid: &str) -> bool {
         let uid = uid.to_owned();
-        self.pods.values().any(|link| link.knows(&uid))
+        self.pods
+            .values()
+            .any(|link| link.knows(&uid.as_str().into()))
     }
 
     /// Whether all sources and the runtime have synced in this incarnation.
@@ -355,7 +358,7 @@ pub fn handle_inputs(world: &mut World, inputs: Vec<Input>) {
 }
 
 /// A short description of a state for the log.
-fn describe(update: &polylet_watch::Update<String, polylet_wire::pleg::v1::PodState>) -> String {
+fn describe(update: &polylet_watch::Update<PodUid, polylet_wire::pleg::v1::PodState>) -> String {
     match update {
         polylet_watch::Update::Upsert(uid, state) => {
             let sandboxes = state.sandboxes.iter();

@@ -53,7 +53,7 @@ pub fn act(world: &mut World) {
                 listed,
                 cached,
             } => Work::Inspect {
-                uid,
+                uid: uid.into(),
                 listed,
                 cached,
             },
@@ -79,7 +79,7 @@ pub fn hint(world: &mut World, uid: &str, id: &str, kind: RuntimeEventKind) {
     if let Some(pleg) = &mut world.pleg {
         let hint = RuntimeEvent {
             pod: Some(PodIdentity {
-                uid: uid.to_owned(),
+                uid: uid.into(),
                 ..PodIdentity::default()
             }),
             id: id.to_owned(),

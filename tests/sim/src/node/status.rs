@@ -1,5 +1,6 @@
 //! status-reporter: its real state. The statuses it publishes are what users and the API server see.
 
+use polylet_model::PodUid;
 use polylet_status_reporter::input::Input;
 use polylet_status_reporter::state::State;
 use polylet_status_reporter::status_store::StatusStore;
@@ -19,7 +20,7 @@ pub struct Status {
     /// The number of the instance.
     pub incarnation: u32,
     state: State,
-    store: Store<String, polylet_wire::status::v1::PodStatus>,
+    store: Store<PodUid, polylet_wire::status::v1::PodStatus>,
     pods: Vec<Link<WatchPodsResponse>>,
     sync: Link<WatchPodSyncResponse>,
     states: Link<WatchPodStatesResponse>,
@@ -115,7 +116,7 @@ fn publish(world: &mut World) {
         world,
         updates
             .into_iter()
-            .map(|(uid, updates)| (uid, updates.status.to_vec()))
+            .map(|(uid, updates)| (uid.into(), updates.status.to_vec()))
             .collect(),
     );
 }

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use polylet_model::PodUid;
 use polylet_sync_coordinator::core::step::StepFailure;
 use polylet_sync_coordinator::runtime::StepContext;
 use polylet_volume_manager::convert;
@@ -25,7 +26,7 @@ pub struct Volumes {
     /// The number of the instance.
     pub incarnation: u32,
     state: StateOfWorld,
-    store: Store<String, PodVolumes>,
+    store: Store<PodUid, PodVolumes>,
 }
 
 impl Volumes {
@@ -81,9 +82,9 @@ fn publish(world: &mut World) {
             Some(view) => drop(
                 volumes
                     .store
-                    .upsert(uid.clone(), convert::pod_volumes(&view, None)),
+                    .upsert(uid.clone().into(), convert::pod_volumes(&view, None)),
             ),
-            None => drop(volumes.store.remove(&uid)),
+            None => drop(volumes.store.remove(uid.as_str())),
         }
         // Written at once: delays are tested elsewhere.
         if let Some(metadata) = volumes.state.metadata_to_store(&uid) {
@@ -134,7 +135,7 @@ fn declared(
         r#ref: Some(convert::pod_ref(&volumes.state.pod(&uid))),
         ..PodVolumes::default()
     };
-    let volumes_of_pod = volumes.store.get(&uid).unwrap_or_else(empty);
+    let volumes_of_pod = volumes.store.get(uid.as_str()).unwrap_or_else(empty);
     world.record(|| {
         format!(
             "volumes: {} of {uid} accepted",

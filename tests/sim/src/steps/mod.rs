@@ -109,7 +109,7 @@ fn deliver_outcome(world: &mut World, context: &StepContext, outcome: StepOutcom
         return (Some(again), true);
     }
     let input = Input::StepFinished {
-        uid,
+        uid: uid.into(),
         key,
         outcome: Box::new(outcome),
         state: None,

@@ -17,8 +17,8 @@ fn dead(second: i64, failed: bool) -> DeadContainer {
 fn node(spec: Option<PodUsageSpec>, pod: RuntimePod) -> NodePods {
     let mut pods = NodePods::default();
     pods.specs
-        .extend(spec.map(|spec| ("u".to_owned(), Arc::new(spec))));
-    pods.runtime.insert("u".to_owned(), Arc::new(pod));
+        .extend(spec.map(|spec| ("u".into(), Arc::new(spec))));
+    pods.runtime.insert("u".into(), Arc::new(pod));
     pods
 }
 

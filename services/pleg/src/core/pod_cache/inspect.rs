@@ -1,3 +1,5 @@
+use polylet_model::PodUid;
+
 use super::*;
 
 /// Delays after failed inspections in a row.
@@ -7,15 +9,15 @@ const CAUSE_WINDOW: Duration = Duration::from_secs(2);
 
 impl PodCache {
     /// Requests an inspection with a new list of the pod.
-    pub(super) fn request_fresh(&mut self, uid: &str, first: bool) {
+    pub(super) fn request_fresh(&mut self, uid: &PodUid, first: bool) {
         if let Some(entry) = self.pods.get_mut(uid) {
             entry.pending.fresh = true;
         }
         self.enqueue(uid, first);
     }
 
-    pub(super) fn enqueue(&mut self, uid: &str, first: bool) {
-        self.delayed.cancel(&uid.to_owned());
+    pub(super) fn enqueue(&mut self, uid: &PodUid, first: bool) {
+        self.delayed.cancel(uid);
         let Some(entry) = self.pods.get_mut(uid) else {
             return;
         };
@@ -26,15 +28,15 @@ impl PodCache {
         // One inspection at a time: the next one is queued when the present one ends.
         if entry.in_flight.is_none() {
             if first {
-                self.ready.push_front(uid.to_owned());
+                self.ready.push_front(uid.clone());
             } else {
-                self.ready.push_back(uid.to_owned());
+                self.ready.push_back(uid.clone());
             }
         }
     }
 
     /// Has everything of a pod inspected at a time, unless it is queued.
-    pub(super) fn inspect_at(&mut self, uid: &str, at: Timestamp) {
+    pub(super) fn inspect_at(&mut self, uid: &PodUid, at: Timestamp) {
         if let Some(entry) = self.pods.get_mut(uid).filter(|e| !e.pending.queued) {
             entry.due = Some(entry.due.map_or(at, |due| due.min(at)));
             self.rearm(uid);
@@ -62,7 +64,7 @@ impl PodCache {
         }
     }
 
-    fn start_inspection(&mut self, uid: String, pending: PendingInspect, now: Timestamp) {
+    fn start_inspection(&mut self, uid: PodUid, pending: PendingInspect, now: Timestamp) {
         let Some(entry) = self.pods.get_mut(&uid) else {
             return;
         };
@@ -99,7 +101,12 @@ impl PodCache {
     }
 
     /// An inspection has ended. An error means that the runtime could not even list the pod.
-    pub fn on_inspected(&mut self, uid: &str, result: Result<Inspected, String>, now: Timestamp) {
+    pub fn on_inspected(
+        &mut self,
+        uid: &PodUid,
+        result: Result<Inspected, String>,
+        now: Timestamp,
+    ) {
         let Some(entry) = self.pods.get_mut(uid) else {
             return;
         };
@@ -123,7 +130,7 @@ impl PodCache {
 
     fn on_inspect_failed(
         &mut self,
-        uid: &str,
+        uid: &PodUid,
         inspection: Inspection,
         error: String,
         now: Timestamp,
@@ -150,7 +157,7 @@ impl PodCache {
     /// Takes what an inspection has found.
     pub(super) fn apply(
         &mut self,
-        uid: &str,
+        uid: &PodUid,
         inspection: Inspection,
         inspected: Inspected,
         now: Timestamp,
@@ -183,7 +190,7 @@ impl PodCache {
         }
         let status = inspection::merge(previous.as_ref(), inspected);
         for id in ids(&status) {
-            self.owners.insert(id.to_owned(), uid.to_owned());
+            self.owners.insert(id.to_owned(), uid.clone());
         }
         let changed = previous.is_none_or(|previous| previous != status);
         entry.suspect = !status.inspect_error.is_empty();
@@ -210,12 +217,12 @@ impl PodCache {
     }
 
     /// Attributes a change that was published without a cause to the callers that refresh the pod.
-    pub(super) fn set_cause(&mut self, uid: &str, tokens: &[u64], now: Timestamp) {
+    pub(super) fn set_cause(&mut self, uid: &PodUid, tokens: &[u64], now: Timestamp) {
         let entry = self.pods.get_mut(uid);
         let published = entry.and_then(|entry| entry.published_without_cause.take());
         if published.is_some_and(|at| now <= at.plus(CAUSE_WINDOW)) && !tokens.is_empty() {
             self.actions.push(Action::SetCause {
-                uid: uid.to_owned(),
+                uid: uid.clone(),
                 tokens: tokens.to_vec(),
             });
         }
@@ -223,7 +230,7 @@ impl PodCache {
 
     fn publish(
         &mut self,
-        uid: &str,
+        uid: &PodUid,
         status: Option<Box<PodStatus>>,
         tokens: Vec<u64>,
         now: Timestamp,
@@ -232,16 +239,16 @@ impl PodCache {
             entry.published_without_cause = tokens.is_empty().then_some(now);
         }
         self.actions.push(Action::Publish {
-            uid: uid.to_owned(),
+            uid: uid.clone(),
             status,
             tokens,
         });
     }
 
-    pub(super) fn respond(&mut self, uid: &str, tokens: Vec<u64>, result: Result<(), String>) {
+    pub(super) fn respond(&mut self, uid: &PodUid, tokens: Vec<u64>, result: Result<(), String>) {
         if !tokens.is_empty() {
             self.actions.push(Action::Respond {
-                uid: uid.to_owned(),
+                uid: uid.clone(),
                 tokens,
                 result,
             });
@@ -249,7 +256,7 @@ impl PodCache {
     }
 
     // Queues what was requested while the inspection was in flight.
-    fn requeue_pending(&mut self, uid: &str) {
+    fn requeue_pending(&mut self, uid: &PodUid) {
         let Some(entry) = self.pods.get_mut(uid) else {
             return;
         };
@@ -276,7 +283,7 @@ impl PodCache {
             self.rearm(uid);
             self.forget_if_unknown(uid);
         } else {
-            self.ready.push_back(uid.to_owned());
+            self.ready.push_back(uid.clone());
         }
     }
 
@@ -296,7 +303,7 @@ impl PodCache {
     }
 
     /// Requests what is due of a pod.
-    pub(super) fn on_due(&mut self, uid: &str, now: Timestamp) {
+    pub(super) fn on_due(&mut self, uid: &PodUid, now: Timestamp) {
         let synced = self.is_synced();
         let Some(entry) = self.pods.get_mut(uid) else {
             return;
@@ -324,9 +331,9 @@ impl PodCache {
     }
 
     /// Sets when the pod is due, from everything that it waits for.
-    pub(super) fn rearm(&mut self, uid: &str) {
+    pub(super) fn rearm(&mut self, uid: &PodUid) {
         if let Some(entry) = self.pods.get(uid).filter(|e| !e.pending.queued) {
-            self.delayed.set_opt(uid.to_owned(), entry.next_due());
+            self.delayed.set_opt(uid.clone(), entry.next_due());
         }
     }
 
@@ -346,7 +353,7 @@ impl PodCache {
     /// Inspects changes: those that the status does not show yet and no event has described.
     pub(super) fn start_change_inspection(
         &mut self,
-        uid: &str,
+        uid: &PodUid,
         mut pending: PendingInspect,
         now: Timestamp,
     ) {
@@ -379,9 +386,9 @@ impl PodCache {
         }
         entry.in_flight = Some(inspection);
         self.in_flight += 1;
-        self.delayed.cancel(&uid.to_owned());
+        self.delayed.cancel(uid);
         self.actions.push(Action::Inspect {
-            uid: uid.to_owned(),
+            uid: uid.clone(),
             listed: Some(changes.inspected.listed),
             cached: changes.cached,
         });

@@ -2,6 +2,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 use jiff::Timestamp;
+use polylet_model::PodUid;
 use polylet_schedule::{BackoffPolicy, DueQueue, TimePoint};
 
 use super::exit_poll::ExitPoll;
@@ -31,13 +32,13 @@ const CLOCK_STEP: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub struct PodCache {
     /// Boxed, as a node of the map has room for eleven.
-    pods: BTreeMap<String, Box<Entry>>,
+    pods: BTreeMap<PodUid, Box<Entry>>,
     /// The pod of each sandbox and container, for events that name none.
-    owners: BTreeMap<String, String>,
+    owners: BTreeMap<String, PodUid>,
     /// Pods to inspect now, in order.
-    ready: VecDeque<String>,
+    ready: VecDeque<PodUid>,
     /// When [`Entry::next_due`] is due, except of pods that are queued.
-    delayed: DueQueue<String, Timestamp>,
+    delayed: DueQueue<PodUid, Timestamp>,
     /// Numbers inspections and lists in the order in which they begin.
     sequence: u64,
     in_flight: usize,
@@ -195,8 +196,8 @@ impl PodCache {
     }
 
     /// A caller requests the pod's status as of now; with `force`, also of what is cached.
-    pub fn refresh(&mut self, uid: &str, force: bool, token: u64) {
-        let pending = &mut self.pods.entry(uid.to_owned()).or_default().pending;
+    pub fn refresh(&mut self, uid: &PodUid, force: bool, token: u64) {
+        let pending = &mut self.pods.entry(uid.clone()).or_default().pending;
         pending.tokens.push(token);
         pending.force |= force;
         self.request_fresh(uid, true);
@@ -257,7 +258,7 @@ impl PodCache {
 
     fn on_change_event(
         &mut self,
-        uid: &str,
+        uid: &PodUid,
         change: RecordChange,
         sandbox: Option<SandboxStatus>,
         now: Timestamp,
@@ -333,7 +334,7 @@ impl PodCache {
     }
 
     // Whether the list shows a change of the pod that is neither cached nor being inspected.
-    fn compare(&mut self, uid: &str, sequence: u64, listed: ListedPod) -> bool {
+    fn compare(&mut self, uid: &PodUid, sequence: u64, listed: ListedPod) -> bool {
         let Some(entry) = self.pods.get_mut(uid) else {
             return false;
         };
@@ -356,7 +357,7 @@ impl PodCache {
         {
             return false;
         }
-        let delayed = self.delayed.due(&uid.to_owned()).is_some();
+        let delayed = self.delayed.due(uid).is_some();
         // A failed inspection is retried after its backoff.
         if entry.suspect && delayed && !first {
             return false;

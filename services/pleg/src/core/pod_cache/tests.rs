@@ -28,7 +28,7 @@ fn synced_after_every_listed_pod_was_inspected() {
 fn not_synced_while_a_listed_pod_is_being_refreshed() {
     let world = world(&[("p", "a", RUNNING)]);
     let mut harness = Harness::new();
-    harness.cache.refresh("p", false, 1);
+    harness.cache.refresh(&"p".into(), false, 1);
     harness.run_actions();
     harness.complete(0, &world);
     assert!(!harness.synced);
@@ -58,7 +58,7 @@ fn forced_refresh_requests_cached_statuses_again() {
     let mut harness = Harness::new();
     harness.complete_all(&world);
     for (token, force) in [(1, false), (2, true), (3, false)] {
-        harness.cache.refresh("p", force, token);
+        harness.cache.refresh(&"p".into(), force, token);
         harness.run_actions();
         let all_requested = harness.calls.iter().any(
             |call| matches!(call, Action::Inspect { cached, .. } if *cached == CachedStatuses::default()),
@@ -105,7 +105,7 @@ fn stop_event_is_inspected_at_once_and_start_event_waits_for_the_refresh() {
     harness.run_actions();
     assert!(harness.inspections().is_empty());
     harness.now = 510;
-    harness.cache.refresh("p", false, 1);
+    harness.cache.refresh(&"p".into(), false, 1);
     harness.run_actions();
     harness.complete_all(&now);
     assert_eq!(harness.responses.len(), 1);
@@ -134,7 +134,7 @@ fn change_found_by_an_event_gets_the_cause_of_the_next_refresh() {
     harness.run_actions();
     harness.complete_all(&now);
     for token in [1, 2] {
-        harness.cache.refresh("p", false, token);
+        harness.cache.refresh(&"p".into(), false, token);
         harness.run_actions();
         harness.complete_all(&now);
         assert_eq!(harness.causes_set, 1, "refresh {token}");
@@ -146,10 +146,10 @@ fn refreshes_during_an_inspection_share_the_next_one() {
     let mut now = world(&[("p", "a", RUNNING)]);
     let mut harness = Harness::new();
     harness.complete_all(&now);
-    harness.cache.refresh("p", false, 1);
+    harness.cache.refresh(&"p".into(), false, 1);
     harness.run_actions();
-    harness.cache.refresh("p", false, 2);
-    harness.cache.refresh("p", false, 3);
+    harness.cache.refresh(&"p".into(), false, 2);
+    harness.cache.refresh(&"p".into(), false, 3);
     harness.run_actions();
     assert_eq!(harness.inspections(), ["p"], "one at a time");
     harness.complete(0, &now);
@@ -164,12 +164,12 @@ fn refreshes_during_an_inspection_share_the_next_one() {
 fn refresh_of_an_unknown_pod_is_answered_and_not_cached() {
     let mut harness = Harness::new();
     harness.complete_all(&World::new());
-    harness.cache.refresh("p", false, 1);
+    harness.cache.refresh(&"p".into(), false, 1);
     harness.run_actions();
     harness.complete_all(&World::new());
     assert_eq!(harness.responses, [("p".to_owned(), vec![1], Ok(()))]);
     assert!(harness.cache.pods.is_empty());
-    harness.cache.refresh("p", false, 2);
+    harness.cache.refresh(&"p".into(), false, 2);
     harness.run_actions();
     harness.fail(0);
     assert!(harness.responses.last().unwrap().2.is_err());
@@ -184,7 +184,7 @@ fn hung_inspections_do_not_block_refreshes() {
     let mut harness = Harness::new();
     harness.complete(0, &world);
     assert_eq!(harness.calls.len(), MAX_INSPECTIONS);
-    harness.cache.refresh("other", false, 1);
+    harness.cache.refresh(&"other".into(), false, 1);
     harness.run_actions();
     assert_eq!(harness.inspections().last(), Some(&"other"));
 }
@@ -315,7 +315,7 @@ proptest! {
                 }
                 Step::Refresh { pod } => {
                     tokens += 1;
-                    harness.cache.refresh(&format!("p{pod}"), false, tokens);
+                    harness.cache.refresh(&format!("p{pod}").into(), false, tokens);
                 }
                 Step::Replay { event } if !events.is_empty() => {
                     let event = events[event % events.len()].clone();

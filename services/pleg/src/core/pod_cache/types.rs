@@ -1,3 +1,5 @@
+use polylet_model::PodUid;
+
 use super::*;
 
 /// What to do next.
@@ -7,22 +9,22 @@ pub enum Action {
     Relist { sequence: u64 },
     /// Inspect one pod. Without list entries, list it first.
     Inspect {
-        uid: String,
+        uid: PodUid,
         listed: Option<ListedPod>,
         cached: CachedStatuses,
     },
     /// The pod changed, or is gone. `tokens` are the callers whose refresh found the change; none
     /// when it was found without a refresh.
     Publish {
-        uid: String,
+        uid: PodUid,
         status: Option<Box<PodStatus>>,
         tokens: Vec<u64>,
     },
     /// The change that was just published without a cause was made by these callers.
-    SetCause { uid: String, tokens: Vec<u64> },
+    SetCause { uid: PodUid, tokens: Vec<u64> },
     /// The refresh of these callers is complete.
     Respond {
-        uid: String,
+        uid: PodUid,
         tokens: Vec<u64>,
         result: Result<(), String>,
     },
@@ -46,6 +48,6 @@ pub struct RuntimeEvent {
 pub(super) enum InitialSync {
     NotListed,
     /// Listed; these pods have not been inspected yet.
-    Listed(BTreeSet<String>),
+    Listed(BTreeSet<PodUid>),
     Done,
 }

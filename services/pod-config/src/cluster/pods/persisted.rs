@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
+use polylet_model::PodUid;
 use polylet_wire::common::v1::Cause;
 use polylet_wire::podconfig::v1::Pod;
 use polylet_wire::time::{from_wire_opt, to_wire};
@@ -19,7 +20,7 @@ use crate::persist::{KeyedLog, RecordSource};
 #[derive(Default)]
 pub(super) struct RestoredPods {
     /// Pods by uid.
-    pub(super) pods: BTreeMap<String, PersistedPod>,
+    pub(super) pods: BTreeMap<PodUid, PersistedPod>,
     pub(super) outage_since: Option<Timestamp>,
 }
 
@@ -34,7 +35,7 @@ impl RestoredPods {
         for record in log.load(filter).into_values() {
             match record {
                 PodRecord::Outage(since) => restored.outage_since = Some(since),
-                PodRecord::Pod(pod) => drop(restored.pods.insert(pod.uid.clone(), *pod)),
+                PodRecord::Pod(pod) => drop(restored.pods.insert(pod.uid.as_str().into(), *pod)),
             }
         }
         restored

@@ -1,5 +1,6 @@
 //! The stores behind the streams of pods.
 
+use polylet_model::PodUid;
 use polylet_watch::Store;
 use polylet_wire::podconfig::v1::{MirrorPod, Pod};
 
@@ -7,9 +8,9 @@ use polylet_wire::podconfig::v1::{MirrorPod, Pod};
 #[derive(Clone)]
 pub(crate) struct PodStores {
     /// Pods without status, which a status patch does not change.
-    pub(crate) pods: Store<String, Pod>,
-    pub(crate) pods_with_status: Store<String, Pod>,
-    pub(crate) mirror_pods: Store<String, MirrorPod>,
+    pub(crate) pods: Store<PodUid, Pod>,
+    pub(crate) pods_with_status: Store<PodUid, Pod>,
+    pub(crate) mirror_pods: Store<PodUid, MirrorPod>,
 }
 
 impl PodStores {

@@ -134,11 +134,11 @@ proptest! {
                 Event::Error | Event::SlowStart => {}
             }
             let plain = world.stores.pods.snapshot();
-            let published: BTreeMap<String, u8> =
+            let published: BTreeMap<PodUid, u8> =
                 plain.iter().map(|(uid, pod)| (uid.clone(), image_of(pod))).collect();
             let pods = model.iter().filter(|(number, _)| **number != 5);
-            let images: BTreeMap<String, u8> =
-                pods.map(|(number, (image, _))| (format!("u{number}"), *image)).collect();
+            let images: BTreeMap<PodUid, u8> =
+                pods.map(|(number, (image, _))| (format!("u{number}").into(), *image)).collect();
             prop_assert_eq!(&published, &images);
             let reported = world.stores.pods_with_status.snapshot();
             for (uid, pod) in &reported {
@@ -272,7 +272,7 @@ async fn listed_pods_are_published_oldest_first() {
     ];
     world.pods.handle_list(&mut all.into_iter()).await;
     let watching = polylet_watch::serve::<WatchPodsResponse>(world.stores.pods.clone(), None);
-    let published: Vec<String> = watching
+    let published: Vec<PodUid> = watching
         .filter_map(|message| async { message.ok()?.into_change() })
         .take_while(|change| std::future::ready(!matches!(change, Change::Synced(_))))
         .filter_map(|change| async {

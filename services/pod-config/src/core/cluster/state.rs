@@ -2,6 +2,7 @@
 
 use bytes::Bytes;
 use jiff::Timestamp;
+use polylet_model::PodUid;
 use serde::{Deserialize, Serialize};
 
 use super::super::json_text;
@@ -35,7 +36,7 @@ pub enum PodRecordKey {
     /// Start of the present outage of the API server.
     Outage,
     /// The pod with a uid.
-    Pod(String),
+    Pod(PodUid),
 }
 
 /// Record in the log of pods.

@@ -2,6 +2,8 @@
 
 use std::collections::{BTreeSet, VecDeque};
 
+use crate::ids::PodUid;
+
 /// Parsed manifests at a time. More than start at once on most nodes: one that is dropped during a start
 /// is parsed again with the pod's next change.
 const MAX_PARSED: usize = 16;
@@ -9,18 +11,18 @@ const MAX_PARSED: usize = 16;
 /// The pods whose manifests were read last, so that those of all others are kept as JSON alone.
 #[derive(Debug, Default)]
 pub struct RecentlyParsed {
-    uids: BTreeSet<String>,
+    uids: BTreeSet<PodUid>,
     /// The same, oldest first.
-    order: VecDeque<String>,
+    order: VecDeque<PodUid>,
 }
 
 impl RecentlyParsed {
     /// A manifest is about to be read. Returns a pod whose manifest has to be dropped in exchange.
     #[must_use]
-    pub fn insert(&mut self, uid: &str) -> Option<String> {
+    pub fn insert(&mut self, uid: &PodUid) -> Option<PodUid> {
         if !self.uids.contains(uid) {
-            self.uids.insert(uid.to_owned());
-            self.order.push_back(uid.to_owned());
+            self.uids.insert(uid.clone());
+            self.order.push_back(uid.clone());
         }
         let oldest = (self.order.len() > MAX_PARSED).then(|| self.order.pop_front())??;
         self.uids.remove(&oldest);
@@ -28,7 +30,7 @@ impl RecentlyParsed {
     }
 
     /// Takes all, because nothing happens any more.
-    pub fn take(&mut self) -> impl Iterator<Item = String> + use<> {
+    pub fn take(&mut self) -> impl Iterator<Item = PodUid> + use<> {
         self.uids.clear();
         std::mem::take(&mut self.order).into_iter()
     }
@@ -42,13 +44,13 @@ mod tests {
     fn the_oldest_makes_room() {
         let mut recent = RecentlyParsed::default();
         for number in 0..MAX_PARSED {
-            assert_eq!(recent.insert(&number.to_string()), None);
-            assert_eq!(recent.insert("0"), None);
+            assert_eq!(recent.insert(&number.to_string().into()), None);
+            assert_eq!(recent.insert(&"0".into()), None);
         }
-        assert_eq!(recent.insert("a").as_deref(), Some("0"));
-        assert_eq!(recent.insert("a"), None);
-        assert_eq!(recent.insert("0").as_deref(), Some("1"));
-        let all: Vec<String> = recent.take().collect();
+        assert_eq!(recent.insert(&"a".into()), Some("0".into()));
+        assert_eq!(recent.insert(&"a".into()), None);
+        assert_eq!(recent.insert(&"0".into()), Some("1".into()));
+        let all: Vec<PodUid> = recent.take().collect();
         assert_eq!((all.len(), all[0].as_str()), (MAX_PARSED, "2"));
         assert_eq!(recent.take().count(), 0);
     }

@@ -46,14 +46,14 @@ fn a_status_that_came_from_this_node_is_in_memory_once() {
         message: Some("other".into()),
         ..PodStatus::default()
     });
-    mirrors.set_static_pod("u", Some((manifest("p", "h"), true)));
+    mirrors.set_static_pod(&"u".into(), Some((manifest("p", "h"), true)));
     for (status, is_shared) in [(&own, true), (&other, false)] {
         let mirror = MirrorPod {
             status: Some(SharedStatus::from(PodStatus::clone(status))),
             ..mirror("p", "h", false)
         };
-        mirrors.set_mirror("m", Some(mirror));
-        mirrors.share_statuses(|uid| (uid == "u").then_some(&own));
+        mirrors.set_mirror(&"m".into(), Some(mirror));
+        mirrors.share_statuses(|uid| (*uid == "u").then_some(&own));
         let (_, found) = mirrors.api_statuses().next().unwrap();
         let found = found.unwrap().status;
         assert_eq!(found.is_same(&own), is_shared);
@@ -149,9 +149,9 @@ fn mirror_pods_follow_static_pods() {
     for (what, statics, mirror_pod, node, expected) in cases {
         let mut mirrors = MirrorPodManager::default();
         for pod in statics.into_iter().flatten() {
-            mirrors.set_static_pod(pod.0.uid().as_str().to_owned().as_str(), Some(pod.clone()));
+            mirrors.set_static_pod(pod.0.uid(), Some(pod.clone()));
         }
-        mirrors.set_mirror("m", mirror_pod);
+        mirrors.set_mirror(&"m".into(), mirror_pod);
         mirrors.set_node(node);
         mirrors.set_pods_synced(true);
         assert_eq!(
@@ -171,11 +171,11 @@ fn mirror_pods_follow_static_pods() {
 #[test]
 fn orphan_stays_until_pods_synced() {
     let mut mirrors = MirrorPodManager::default();
-    mirrors.set_mirror("m", Some(mirror("p", "h", false)));
+    mirrors.set_mirror(&"m".into(), Some(mirror("p", "h", false)));
     mirrors.mark_mirrors_synced();
     assert_eq!(due(&mut mirrors, 0), []);
     mirrors.set_pods_synced(true);
-    assert_eq!(due(&mut mirrors, 0)[0].delete.as_deref(), Some("m"));
+    assert_eq!(due(&mut mirrors, 0)[0].delete, Some("m".into()));
 }
 
 #[test]
@@ -195,7 +195,7 @@ fn mirror_pod_is_the_pod_owned_by_its_node() {
 #[test]
 fn one_request_at_a_time_and_failures_back_off() {
     let mut mirrors = MirrorPodManager::default();
-    mirrors.set_static_pod("h", Some((manifest("p", "h"), true)));
+    mirrors.set_static_pod(&"h".into(), Some((manifest("p", "h"), true)));
     mirrors.set_node(node(false));
     mirrors.mark_mirrors_synced();
     let request = due(&mut mirrors, 0).remove(0);
@@ -207,10 +207,10 @@ fn one_request_at_a_time_and_failures_back_off() {
     let request = due(&mut mirrors, 2000).remove(0);
     mirrors.on_completed(&request, true, Duration::from_millis(2010));
     assert_eq!(due(&mut mirrors, 2020), [], "waits for the watch");
-    mirrors.set_mirror("m", Some(mirror("p", "h", false)));
+    mirrors.set_mirror(&"m".into(), Some(mirror("p", "h", false)));
     assert_eq!(due(&mut mirrors, 2030), []);
     assert_eq!(mirrors.api_statuses().next().unwrap().1.unwrap().uid, "m");
     // Deleted by a user: recreated at once.
-    mirrors.set_mirror("m", None);
+    mirrors.set_mirror(&"m".into(), None);
     assert_eq!(due(&mut mirrors, 2040).len(), 1);
 }

@@ -1,6 +1,7 @@
 //! The next request that a pod's status needs at the API server, and its priority.
 
 use k8s_openapi::api::core::v1::{ContainerStatus, PodStatus};
+use polylet_model::PodUid;
 use polylet_model::status::{is_ready, is_terminal};
 use serde_json::Value;
 
@@ -25,7 +26,7 @@ pub(crate) struct DesiredStatus {
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct ApiStatus {
     /// The pod's uid at the API server; for a static pod that of its mirror pod.
-    pub(crate) uid: String,
+    pub(crate) uid: PodUid,
     pub(crate) status: SharedStatus,
 }
 
@@ -58,7 +59,7 @@ pub(crate) fn next_action(
     api: &ApiStatus,
 ) -> Option<(ApiAction, Priority)> {
     let new = merge::merged(&api.status, &desired.status, desired.may_run);
-    if let Some(body) = patch::between(&api.uid, &api.status, &new) {
+    if let Some(body) = patch::between(api.uid.as_str(), &api.status, &new) {
         let priority = if desired.deleting && is_ending(&new) {
             Priority::Ending
         } else {

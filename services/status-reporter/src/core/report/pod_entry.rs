@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use polylet_model::PodUid;
 use polylet_model::hash::fnv1a_32;
 use polylet_schedule::BackoffPolicy;
 
@@ -67,9 +68,13 @@ pub(super) struct PendingRequest {
 }
 
 impl PodEntry {
-    /// Recomputes the pending request; `waiting` other pods have one too.
+    /// Recomputes the pending request; `waiting` other pods have one too. While a request is in flight there
+    /// is none: what follows depends on its answer.
     pub(super) fn update(&mut self, waiting: usize, now: Duration) {
         let before = self.pending.take();
+        if self.in_flight {
+            return;
+        }
         let (Some(desired), Some(api)) = (&self.desired, &self.api) else {
             self.batch = None;
             return;
@@ -120,7 +125,8 @@ impl PodEntry {
         let batched = priority >= Priority::Batched;
         let mut due = now;
         if batched {
-            let (since, delay) = self.batch.get_or_insert((now, Duration::ZERO));
+            let first = self.changed_at.unwrap_or(now);
+            let (since, delay) = self.batch.get_or_insert((first, Duration::ZERO));
             // A batch is never shortened: the last of many pods that start has waited longest and
             // is about to be ready.
             let least = match priority {
@@ -167,14 +173,14 @@ impl PodEntry {
     }
 
     /// The pending request, to be sent.
-    pub(super) fn request(&self, pod: &str) -> Option<StatusRequest> {
+    pub(super) fn request(&self, pod: &PodUid) -> Option<StatusRequest> {
         let (desired, api, pending) = (
             self.desired.as_ref()?,
             self.api.as_ref()?,
             self.pending.as_ref()?,
         );
         Some(StatusRequest {
-            pod: pod.to_owned(),
+            pod: pod.clone(),
             uid: api.uid.clone(),
             namespace: desired.namespace.clone(),
             name: desired.name.clone(),
@@ -227,7 +233,7 @@ impl PodEntry {
             }
             PatchResult::Rejected => {
                 self.failures = self.failures.saturating_add(1);
-                let delay = rejected_delay(&request.pod, self.failures);
+                let delay = rejected_delay(request.pod.as_str(), self.failures);
                 self.not_before = if same_pod {
                     now + delay
                 } else {

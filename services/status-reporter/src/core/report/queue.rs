@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use polylet_model::PodUid;
 use polylet_schedule::{DueQueue, TokenBucket};
 
 use super::desired::{ApiStatus, DesiredStatus};
@@ -18,9 +19,9 @@ const MAX_IN_FLIGHT: usize = 8;
 #[derive(Default)]
 pub(crate) struct PatchQueue {
     /// Boxed, as a map has room for twice as many values.
-    pods: BTreeMap<String, Box<PodEntry>>,
+    pods: BTreeMap<PodUid, Box<PodEntry>>,
     /// Pods with a pending request and none in flight, and when it is due.
-    waiting: DueQueue<String, Duration>,
+    waiting: DueQueue<PodUid, Duration>,
     in_flight: usize,
     /// No request before this time, and then a single one, as the API server was unavailable.
     unavailable_until: Option<Duration>,
@@ -30,8 +31,13 @@ pub(crate) struct PatchQueue {
 
 impl PatchQueue {
     /// Sets a pod's desired status; `None` once the pod is removed from this node.
-    pub(crate) fn set_desired(&mut self, pod: &str, desired: Option<DesiredStatus>, now: Duration) {
-        let entry = self.pods.entry(pod.to_owned()).or_default();
+    pub(crate) fn set_desired(
+        &mut self,
+        pod: &PodUid,
+        desired: Option<DesiredStatus>,
+        now: Duration,
+    ) {
+        let entry = self.pods.entry(pod.clone()).or_default();
         if entry.desired != desired {
             entry.desired = desired;
             entry.changed_at.get_or_insert(now);
@@ -55,8 +61,8 @@ impl PatchQueue {
     }
 
     /// Sets a pod's status at the API server as the watch reports it.
-    pub(crate) fn set_api_status(&mut self, pod: &str, api: Option<ApiStatus>, now: Duration) {
-        let entry = self.pods.entry(pod.to_owned()).or_default();
+    pub(crate) fn set_api_status(&mut self, pod: &PodUid, api: Option<ApiStatus>, now: Duration) {
+        let entry = self.pods.entry(pod.clone()).or_default();
         if entry.api == api {
             return self.remove_if_unused(pod);
         }
@@ -92,13 +98,13 @@ impl PatchQueue {
     }
 
     /// Recomputes the pending request of a pod.
-    fn update(&mut self, pod: &str, now: Duration) {
+    fn update(&mut self, pod: &PodUid, now: Duration) {
         let Some(entry) = self.pods.get_mut(pod) else {
             return;
         };
         entry.update(others_waiting(&self.waiting, pod), now);
         match entry.pending.as_ref().filter(|_| !entry.in_flight) {
-            Some(pending) => drop(self.waiting.set(pod.to_owned(), pending.due)),
+            Some(pending) => drop(self.waiting.set(pod.clone(), pending.due)),
             None => drop(self.waiting.cancel(pod)),
         }
     }
@@ -177,7 +183,7 @@ impl PatchQueue {
         requests
     }
 
-    fn due_by_priority(&self, now: Duration) -> Vec<String> {
+    fn due_by_priority(&self, now: Duration) -> Vec<PodUid> {
         let due = self.waiting.all_due(now).filter_map(|pod| {
             let pending = self.pods.get(pod)?.pending.as_ref()?;
             Some((pending.priority, pending.due, pod.clone()))
@@ -209,6 +215,6 @@ impl PatchQueue {
 }
 
 /// The number of waiting pods beside one.
-fn others_waiting(waiting: &DueQueue<String, Duration>, pod: &str) -> usize {
+fn others_waiting(waiting: &DueQueue<PodUid, Duration>, pod: &str) -> usize {
     waiting.len() - usize::from(waiting.due(pod).is_some())
 }

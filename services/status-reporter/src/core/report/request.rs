@@ -1,5 +1,6 @@
 //! Status requests and their results.
 
+use polylet_model::PodUid;
 use std::time::Duration;
 
 use super::desired::ApiAction;
@@ -9,9 +10,9 @@ use crate::core::shared_status::SharedStatus;
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct StatusRequest {
     /// The pod's uid on this node.
-    pub(crate) pod: String,
+    pub(crate) pod: PodUid,
     /// The pod's uid at the API server.
-    pub(crate) uid: String,
+    pub(crate) uid: PodUid,
     pub(crate) namespace: String,
     pub(crate) name: String,
     pub(crate) action: ApiAction,

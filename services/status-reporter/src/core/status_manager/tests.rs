@@ -107,7 +107,7 @@ fn sync_all(manager: &mut StatusManager) {
         .for_each(|stream| manager.facts.mark_synced(stream));
 }
 
-fn ready_with(restored: BTreeMap<String, SharedStatus>) -> StatusManager {
+fn ready_with(restored: BTreeMap<PodUid, SharedStatus>) -> StatusManager {
     let mut manager = StatusManager::new(restored);
     (0..4).for_each(|number| fact(&mut manager, number));
     sync_all(&mut manager);
@@ -172,17 +172,17 @@ fn file_pods_do_not_wait_for_the_api_server() {
     let dirty = manager.take_dirty();
     assert_eq!(dirty.len(), 2);
     assert!(matches!(
-        manager.reconcile("u"),
+        manager.reconcile(&"u".into()),
         StatusChange::Updated { .. }
     ));
-    assert_eq!(manager.reconcile("v"), StatusChange::Unchanged);
+    assert_eq!(manager.reconcile(&"v".into()), StatusChange::Unchanged);
     assert!(!manager.facts.has_synced());
     manager
         .facts
         .mark_synced(FactStream::Pods(ManifestSource::Api));
     assert!(manager.take_dirty().contains("v"));
     assert!(matches!(
-        manager.reconcile("v"),
+        manager.reconcile(&"v".into()),
         StatusChange::Updated { .. }
     ));
 }
@@ -218,7 +218,7 @@ fn pod_is_removed_when_undesired_and_cleaned_up() {
         );
         manager.take_dirty();
         assert_eq!(
-            matches!(manager.reconcile("u"), StatusChange::Removed { .. }),
+            matches!(manager.reconcile(&"u".into()), StatusChange::Removed { .. }),
             gone,
             "{wants} {cleaned_up:?} {holds}"
         );
@@ -312,7 +312,7 @@ fn restart_publishes_the_same_status() {
         manager.take_dirty();
         let StatusChange::Updated {
             published, changed, ..
-        } = manager.reconcile("u")
+        } = manager.reconcile(&"u".into())
         else {
             panic!("no status published")
         };
@@ -320,7 +320,7 @@ fn restart_publishes_the_same_status() {
     }
     // Restored statuses of other pods stay until everything has synced.
     let mut manager = ready_with(BTreeMap::from([(
-        "gone".to_owned(),
+        "gone".into(),
         SharedStatus::from(PodStatus::default()),
     )]));
     reconcile_all(&mut manager);
@@ -332,7 +332,7 @@ fn restart_publishes_the_same_status() {
 #[test]
 fn a_restored_status_of_a_pod_that_is_gone_is_removed() {
     let mut manager = ready_with(BTreeMap::from([(
-        "gone".to_owned(),
+        "gone".into(),
         SharedStatus::from(PodStatus::default()),
     )]));
     reconcile_all(&mut manager);
@@ -341,11 +341,11 @@ fn a_restored_status_of_a_pod_that_is_gone_is_removed() {
         .facts
         .set_runtime_state("gone".into(), runtime_state(ContainerPhase::Running));
     manager.facts.set_runtime_state("gone".into(), None);
-    assert!(manager.take_dirty().iter().any(|uid| uid == "gone"));
+    assert!(manager.take_dirty().iter().any(|uid| *uid == "gone"));
     assert_eq!(
-        manager.reconcile("gone"),
+        manager.reconcile(&"gone".into()),
         StatusChange::Removed { last: None }
     );
     assert!(!manager.statuses().contains_key("gone"));
-    assert_eq!(manager.reconcile("gone"), StatusChange::Unknown);
+    assert_eq!(manager.reconcile(&"gone".into()), StatusChange::Unknown);
 }

@@ -25,7 +25,7 @@ fn request_devices(coordinator: &mut Coordinator, uid: &str, init: u32, regular:
         manifest: serde_json::to_vec(&manifest).unwrap().into(),
         ..Default::default()
     };
-    let update = Update::Upsert(uid.to_owned(), pod);
+    let update = Update::Upsert(uid.into(), pod);
     set_desired(coordinator, PodSource::Api, update, 1);
     coordinator.reconcile(at(1));
 }
@@ -36,7 +36,7 @@ fn request(coordinator: &Coordinator, uid: &str) -> PodDeviceRequest {
 
 fn finish(coordinator: &mut Coordinator, uid: &str, key: StepKey, outcome: StepOutcome) {
     let finished = Input::StepFinished {
-        uid: uid.to_owned(),
+        uid: uid.into(),
         key,
         outcome: Box::new(outcome),
         state: None,
@@ -115,7 +115,7 @@ fn pods_that_may_use_devices_are_active() {
     coordinator.state.node.state.pressure.disk = true;
     finish(&mut coordinator, "rejected", key(), allocated());
     coordinator.state.node.state.pressure.disk = false;
-    let removed = Update::Remove("dropped".to_owned());
+    let removed = Update::Remove("dropped".into());
     set_desired(&mut coordinator, PodSource::Api, removed, 2);
     let ended = coordinator.state.workers.get_mut("ended").unwrap();
     ended.plan.phase = crate::core::plan::SyncPhase::Terminated;
@@ -140,7 +140,7 @@ fn the_removal_of_a_pod_cancels_its_allocation() {
         .insert(StepKey::AllocateDevices, token.clone());
     coordinator.reconcile(at(2));
     assert!(!token.is_cancelled());
-    let removed = Update::Remove("u1".to_owned());
+    let removed = Update::Remove("u1".into());
     set_desired(&mut coordinator, PodSource::Api, removed, 3);
     coordinator.reconcile(at(3));
     assert!(token.is_cancelled());

@@ -4,7 +4,7 @@ use super::*;
 
 fn finished(uid: String, step: &Step) -> Input {
     Input::StepFinished {
-        uid,
+        uid: uid.into(),
         key: step.key(),
         outcome: Box::new(StepOutcome::Done),
         state: None,
@@ -28,7 +28,7 @@ fn finish_all_steps(coordinator: &mut Coordinator, effects: &RecordedEffects, se
             };
             let refreshed = Input::PodRefreshed {
                 effect_count: worker(coordinator, &uid).pod.effect_count,
-                uid,
+                uid: uid.into(),
                 state: Some(state),
             };
             coordinator.handle_input(refreshed, at(seconds));

@@ -15,7 +15,7 @@ fn request_cpus(coordinator: &mut Coordinator, uid: &str, cpus: u32, second: i64
         manifest: manifest.raw().clone(),
         ..Default::default()
     };
-    let update = Update::Upsert(uid.to_owned(), pod);
+    let update = Update::Upsert(uid.into(), pod);
     set_desired(coordinator, PodSource::Api, update, second);
     coordinator.reconcile(at(second));
 }
@@ -58,7 +58,7 @@ fn second_resize_waits_for_the_resources_that_the_first_pod_releases() {
     };
     let finish_checkpoint = |coordinator: &mut Coordinator, uid: &str, second: i64| {
         let finished = Input::StepFinished {
-            uid: uid.to_owned(),
+            uid: uid.into(),
             key: StepKey::Checkpoint,
             outcome: Box::new(StepOutcome::Done),
             state: None,
@@ -134,7 +134,7 @@ fn shrinking_pod_holds_its_resources_until_it_has_shrunk() {
         let steps = effects.steps.take();
         assert!(steps.iter().any(|(_, step)| step.key() == key), "{steps:?}");
         let finished = Input::StepFinished {
-            uid: "u1".to_owned(),
+            uid: "u1".into(),
             key,
             outcome: Box::new(StepOutcome::Done),
             state: None,

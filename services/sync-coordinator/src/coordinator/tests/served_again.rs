@@ -97,7 +97,7 @@ fn finish_steps(
     let steps = effects.steps.take();
     for (uid, step) in &steps {
         let finished = Input::StepFinished {
-            uid: uid.clone(),
+            uid: uid.clone().into(),
             key: step.key(),
             outcome: Box::new(StepOutcome::Done),
             state: None,
@@ -143,7 +143,7 @@ fn removal_that_was_sent_is_not_one_more() {
     sync_sources(&mut coordinator);
     report_running(&mut coordinator);
     serve(&mut coordinator, None, 2);
-    let removed = Update::Remove("u1".to_owned());
+    let removed = Update::Remove("u1".into());
     set_desired(&mut coordinator, PodSource::File, removed, 3);
     serve(&mut coordinator, Some(3), 4);
     for second in 5..9 {

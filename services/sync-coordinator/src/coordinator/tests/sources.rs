@@ -11,10 +11,10 @@ fn served_pods_are_counted_until_their_source_removes_them() {
     }
     set_desired(&mut coordinator, PodSource::File, desired("u3"), 1);
     assert_eq!(coordinator.desired_pods(), (2, 1));
-    let removed = Update::Remove("u1".to_owned());
+    let removed = Update::Remove("u1".into());
     set_desired(&mut coordinator, PodSource::Api, removed, 2);
     // A source removes its own pods alone.
-    let foreign = Update::Remove("u3".to_owned());
+    let foreign = Update::Remove("u3".into());
     set_desired(&mut coordinator, PodSource::Api, foreign, 2);
     assert_eq!(coordinator.desired_pods(), (1, 1));
 }
@@ -28,7 +28,7 @@ fn pods_of_the_cluster_do_not_wait_for_pods_of_the_same_name() {
     sync_sources(&mut coordinator);
     coordinator.reconcile(at(1));
     let blocked_by = |coordinator: &Coordinator, uid: &str| {
-        name_conflicts::blocked_by(&coordinator.state.workers, uid)
+        name_conflicts::blocked_by(&coordinator.state.workers, &uid.into())
     };
     assert_eq!(blocked_by(&coordinator, "u1"), None);
     assert_eq!(blocked_by(&coordinator, "u2"), None);

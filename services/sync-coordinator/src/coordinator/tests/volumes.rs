@@ -18,7 +18,7 @@ fn superseded_client_takes_a_new_epoch_and_declares_all_volumes_again() {
     assert_eq!(first, [(epoch, "u1".to_owned()), (epoch, "u2".to_owned())]);
     let finish = |coordinator: &mut Coordinator, uid: &str, outcome: StepOutcome| {
         let finished = Input::StepFinished {
-            uid: uid.to_owned(),
+            uid: uid.into(),
             key: StepKey::ApplyVolumes,
             outcome: Box::new(outcome),
             state: None,

@@ -98,7 +98,7 @@ pub(super) fn check_predicates(
         );
     }
     let in_use = |port| {
-        let others = node.allocated.pods().filter(|(uid, _)| *uid != pod.uid);
+        let others = node.allocated.pods().filter(|(uid, _)| *uid != &*pod.uid);
         others
             .flat_map(|(_, other)| &other.request.ports)
             .any(|other| other.conflicts_with(port))

@@ -58,8 +58,8 @@ fn env(source: &str) -> TestEnv {
     ));
     env.node.resources.allocatable = Some(numbers(4000, 4096 * MI));
     let allocated = &mut env.node.resources.allocated;
-    allocated.set("u1", allocated_pod(1000, 1000 * MI));
-    allocated.set("other", allocated_pod(2000, 2000 * MI));
+    allocated.set(&"u1".into(), allocated_pod(1000, 1000 * MI));
+    allocated.set(&"other".into(), allocated_pod(2000, 2000 * MI));
     env.restart_process();
     env.run_until_idle();
     assert_eq!(env.running_names(), ["a"]);
@@ -197,9 +197,12 @@ fn the_resize_of_a_critical_pod_preempts() {
             terminating: true,
             ..pod
         });
-        env.node.resources.allocated.set("other", terminating);
+        env.node
+            .resources
+            .allocated
+            .set(&"other".into(), terminating);
         assert!(env.plan().victims.is_empty());
-        env.node.resources.allocated.set("other", None);
+        env.node.resources.allocated.set(&"other".into(), None);
         assert_eq!(env.plan().resize, ResizeDecision::Accepted);
     }
 }
@@ -282,7 +285,7 @@ fn a_deferred_resize_is_accepted_when_capacity_is_free() {
     env.advance_clock(60);
     env.start_steps();
     assert_eq!(env.pod.resize_pending_since, since);
-    env.node.resources.allocated.set("other", None);
+    env.node.resources.allocated.set(&"other".into(), None);
     assert_eq!(env.plan().resize, ResizeDecision::Accepted);
     env.run_until_idle();
     assert_eq!(
@@ -348,7 +351,7 @@ proptest! {
             let fits = cpu <= 2000 && memory <= 2096;
             prop_assert_eq!(env.plan().resize == ResizeDecision::NoChange, fits);
             let allocated = &mut env.node.resources.allocated;
-            allocated.set("u1", Some(AllocatedPod { request, terminating: false }));
+            allocated.set(&"u1".into(), Some(AllocatedPod { request, terminating: false }));
             if restarts {
                 env.restart_process();
                 env.run_until_idle();

@@ -4,6 +4,8 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 
+use polylet_model::PodUid;
+
 use super::lifecycle::PodLifecycle;
 use crate::core::checkpoint::{PodCheckpoint, PodTermination};
 use crate::core::devices::{DeviceAdmission, PreparedDevices};
@@ -70,7 +72,7 @@ pub struct ProbeFailure {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct PodSyncStatus {
     /// The pod's UID.
-    pub uid: String,
+    pub uid: PodUid,
     /// The pod's spec; `None` when only the runtime knows the pod, or its manifest is invalid.
     pub spec: Option<Arc<PodSpecView>>,
     /// Whether a source serves the pod.

@@ -113,7 +113,7 @@ fn input(frame: &Frame<'_>, steps: &StepQueue, now: &mut Timestamp) -> Option<In
                 (at < steps.len()).then(|| steps.remove(at))?
             };
             Input::StepFinished {
-                uid: context.pod.uid.clone(),
+                uid: context.pod.uid.as_str().into(),
                 key: context.step.key(),
                 outcome: Box::new(outcome(frame, &context, *now)),
                 state: None,

@@ -9,6 +9,7 @@ pub(super) mod prober;
 pub(super) mod requests;
 pub(super) mod status_reporter;
 
+use polylet_model::PodUid;
 use polylet_watch::Update;
 use polylet_wire::podconfig::v1 as podconfig;
 
@@ -25,13 +26,13 @@ const SOURCES: [podconfig::PodSource; 3] = [
 ];
 
 /// The pod that a frame concerns.
-fn uid(frame: &Frame<'_>) -> String {
+fn uid(frame: &Frame<'_>) -> PodUid {
     let index = usize::from(frame.kind >> 6) % UIDS.len();
-    UIDS.get(index).copied().unwrap_or_default().to_owned()
+    UIDS.get(index).copied().unwrap_or_default().into()
 }
 
 /// A desired pod with this manifest.
-fn pod_update(frame: &Frame<'_>, source: podconfig::PodSource) -> Update<String, podconfig::Pod> {
+fn pod_update(frame: &Frame<'_>, source: podconfig::PodSource) -> Update<PodUid, podconfig::Pod> {
     let uid = uid(frame);
     let pod = wire_pod(&uid, source, frame.content);
     Update::Upsert(uid, pod)

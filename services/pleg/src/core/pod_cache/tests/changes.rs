@@ -191,7 +191,9 @@ fn failed_status_has_everything_inspected() {
     let error = Err("timed out".to_owned());
     failed.fresh.containers.insert("b".to_owned(), error);
     harness.calls.clear();
-    harness.cache.on_inspected("p", Ok(failed), at(harness.now));
+    harness
+        .cache
+        .on_inspected(&"p".into(), Ok(failed), at(harness.now));
     harness.run_actions();
     assert!(harness.responses.is_empty());
     assert_eq!(harness.published(), now);

@@ -55,7 +55,7 @@ fn failed_inspection_is_retried_after_its_backoff() {
     harness.cache.on_process_exited("a", at(100));
     harness.run_actions();
     harness.fail(0);
-    let due = harness.cache.delayed.due(&"p".to_owned());
+    let due = harness.cache.delayed.due("p".to_owned().as_str());
     assert_eq!(due, Some(at(1100)));
     now.get_mut("p").unwrap().1 = EXITED;
     harness.advance(1000, &now);

@@ -17,7 +17,7 @@ pub(super) fn at(millis: i64) -> Timestamp {
 
 pub(super) fn identity(uid: &str) -> PodIdentity {
     PodIdentity {
-        uid: uid.to_owned(),
+        uid: uid.into(),
         ..Default::default()
     }
 }
@@ -46,7 +46,7 @@ fn listed(uid: &str, world: &World) -> ListedPod {
 fn listing(world: &World) -> PodListing {
     world
         .keys()
-        .map(|uid| (uid.clone(), listed(uid, world)))
+        .map(|uid| (uid.as_str().into(), listed(uid, world)))
         .collect()
 }
 
@@ -108,14 +108,14 @@ impl Harness {
         for action in self.cache.take_actions(at(self.now)) {
             match action {
                 Action::Publish { uid, status, .. } => match status {
-                    Some(status) => drop(self.published.insert(uid, *status)),
-                    None => drop(self.published.remove(&uid)),
+                    Some(status) => drop(self.published.insert(uid.into(), *status)),
+                    None => drop(self.published.remove(uid.as_str())),
                 },
                 Action::Respond {
                     uid,
                     tokens,
                     result,
-                } => self.responses.push((uid, tokens, result)),
+                } => self.responses.push((uid.into(), tokens, result)),
                 Action::SetCause { .. } => self.causes_set += 1,
                 Action::Synced => self.synced = true,
                 call => {
@@ -144,7 +144,7 @@ impl Harness {
                 listed,
                 cached,
             } => {
-                let inspected = inspect(&uid, listed, &cached, world);
+                let inspected = inspect(uid.as_str(), listed, &cached, world);
                 self.cache.on_inspected(&uid, Ok(inspected), at(self.now));
             }
             other => panic!("{other:?} is not a call"),

@@ -30,7 +30,7 @@ fn desired(name: &str, of: Value) -> Option<DesiredStatus> {
 
 fn api(uid: &str, of: Value) -> Option<ApiStatus> {
     Some(ApiStatus {
-        uid: uid.to_owned(),
+        uid: uid.into(),
         status: status(of).into(),
     })
 }
@@ -93,7 +93,7 @@ impl Fixture {
     fn names(&mut self, now: u64) -> Vec<String> {
         self.due(now)
             .into_iter()
-            .map(|request| request.pod)
+            .map(|request| request.pod.into())
             .collect()
     }
 
@@ -114,33 +114,36 @@ fn start_takes_at_most_two_patches() {
     let mut fixture = Fixture::new();
     fixture
         .queue
-        .set_api_status("u", api("u", pending()), ms(0));
+        .set_api_status(&"u".into(), api("u", pending()), ms(0));
     fixture
         .queue
-        .set_desired("u", desired("p", creating()), ms(0));
+        .set_desired(&"u".into(), desired("p", creating()), ms(0));
     assert!(fixture.due(10).is_empty(), "a quick start is one patch");
     assert_eq!(fixture.queue.next_due(), Some(ms(400)));
     fixture
         .queue
-        .set_desired("u", desired("p", running()), ms(145));
+        .set_desired(&"u".into(), desired("p", running()), ms(145));
     let requests = fixture.due(145);
     assert_eq!(requests.len(), 1, "readiness is patched at once");
     let after = fixture.patched(&requests[0], pending(), 150);
     assert!(fixture.due(2000).is_empty());
     // The watch delivers our own patch or an older status: nothing is repeated.
     let mut late = Fixture::new();
-    late.queue.set_api_status("u", api("u", pending()), ms(0));
-    late.queue.set_desired("u", desired("p", creating()), ms(0));
+    late.queue
+        .set_api_status(&"u".into(), api("u", pending()), ms(0));
+    late.queue
+        .set_desired(&"u".into(), desired("p", creating()), ms(0));
     let requests = late.due(400);
     late.patched(&requests[0], pending(), 405);
     let older = with(pending(), &[("/conditions/-", condition("x", "True", 1))]);
-    late.queue.set_api_status("u", api("u", older), ms(406));
+    late.queue
+        .set_api_status(&"u".into(), api("u", older), ms(406));
     assert!(late.due(406).is_empty());
     late.queue
-        .set_desired("u", desired("p", running()), ms(600));
+        .set_desired(&"u".into(), desired("p", running()), ms(600));
     assert_eq!(late.due(600).len(), 1);
     fixture.queue.set_api_status(
-        "u",
+        &"u".into(),
         Some(ApiStatus {
             uid: "u".into(),
             status: after.into(),
@@ -157,26 +160,26 @@ fn slow_start_has_one_intermediate_patch() {
     let mut fixture = Fixture::new();
     fixture
         .queue
-        .set_api_status("u", api("u", pending()), ms(0));
+        .set_api_status(&"u".into(), api("u", pending()), ms(0));
     fixture
         .queue
-        .set_desired("u", desired("p", creating()), ms(0));
+        .set_desired(&"u".into(), desired("p", creating()), ms(0));
     let requests = fixture.due(400);
     let status = fixture.patched(&requests[0], pending(), 405);
-    let (uid, status) = ("u".to_owned(), status.into());
+    let (uid, status) = ("u".into(), status.into());
     fixture
         .queue
-        .set_api_status("u", Some(ApiStatus { uid, status }), ms(406));
+        .set_api_status(&"u".into(), Some(ApiStatus { uid, status }), ms(406));
     let waiting = json!({ "waiting": { "reason": "PodInitializing" } });
     let further = with(creating(), &[("/containerStatuses/0/state", waiting)]);
     fixture
         .queue
-        .set_desired("u", desired("p", further), ms(500));
+        .set_desired(&"u".into(), desired("p", further), ms(500));
     assert!(fixture.due(1500).is_empty(), "another intermediate action");
     assert_eq!(fixture.queue.next_due(), Some(ms(2400)));
     fixture
         .queue
-        .set_desired("u", desired("p", running()), ms(1600));
+        .set_desired(&"u".into(), desired("p", running()), ms(1600));
     assert_eq!(fixture.due(1600).len(), 1, "readiness is patched at once");
 }
 
@@ -187,10 +190,10 @@ fn batch_delay_grows_with_concurrent_starts() {
         let pod = format!("p{n}");
         fixture
             .queue
-            .set_api_status(&pod, api(&pod, pending()), ms(0));
+            .set_api_status(&pod.as_str().into(), api(&pod, pending()), ms(0));
         fixture
             .queue
-            .set_desired(&pod, desired(&pod, creating()), ms(0));
+            .set_desired(&pod.as_str().into(), desired(&pod, creating()), ms(0));
     }
     // The first pod was alone when it came, and waits for the others all the same.
     assert!(fixture.due(400).is_empty());
@@ -199,18 +202,21 @@ fn batch_delay_grows_with_concurrent_starts() {
     let mut few = Fixture::new();
     for n in 0..5 {
         let pod = format!("p{n}");
-        few.queue.set_api_status(&pod, api(&pod, pending()), ms(0));
         few.queue
-            .set_desired(&pod, desired(&pod, creating()), ms(0));
+            .set_api_status(&pod.as_str().into(), api(&pod, pending()), ms(0));
+        few.queue
+            .set_desired(&pod.as_str().into(), desired(&pod, creating()), ms(0));
     }
     assert!(few.due(1199).is_empty());
     // The delay of the last one is not shortened when the others are done.
     for n in 0..4 {
-        few.queue.set_desired(&format!("p{n}"), None, ms(500));
+        few.queue
+            .set_desired(&format!("p{n}").into(), None, ms(500));
     }
     let waiting = json!({ "waiting": { "reason": "PodInitializing" } });
     let further = with(creating(), &[("/containerStatuses/0/state", waiting)]);
-    few.queue.set_desired("p4", desired("p4", further), ms(500));
+    few.queue
+        .set_desired(&"p4".into(), desired("p4", further), ms(500));
     assert!(few.due(1199).is_empty());
     assert_eq!(few.names(1200), ["p4"]);
 }
@@ -220,7 +226,7 @@ fn restart_patches_nothing() {
     let mut fixture = Fixture::new();
     fixture
         .queue
-        .set_desired("u", desired("p", running()), ms(0));
+        .set_desired(&"u".into(), desired("p", running()), ms(0));
     assert_eq!(
         fixture.queue.next_due(),
         None,
@@ -228,7 +234,7 @@ fn restart_patches_nothing() {
     );
     fixture
         .queue
-        .set_api_status("u", api("u", running()), ms(1));
+        .set_api_status(&"u".into(), api("u", running()), ms(1));
     assert_eq!(fixture.queue.next_due(), None);
 }
 
@@ -248,13 +254,17 @@ fn priorities_order_requests_and_a_pod_has_one_in_flight() {
         } else {
             pending()
         };
-        fixture.queue.set_api_status(pod, api(pod, before), ms(0));
-        fixture.queue.set_desired(pod, desired(pod, now), ms(0));
+        fixture
+            .queue
+            .set_api_status(&pod.into(), api(pod, before), ms(0));
+        fixture
+            .queue
+            .set_desired(&pod.into(), desired(pod, now), ms(0));
     }
     assert_eq!(fixture.names(400), ["ready", "exits", "batched"]);
     fixture
         .queue
-        .set_desired("ready", desired("ready", exited()), ms(401));
+        .set_desired(&"ready".into(), desired("ready", exited()), ms(401));
     assert!(fixture.due(1000).is_empty(), "one at a time");
     let request = StatusRequest {
         pod: "ready".into(),
@@ -279,18 +289,20 @@ fn requests_are_limited_in_number_and_rate() {
         let pod = format!("p{n:02}");
         fixture
             .queue
-            .set_api_status(&pod, api(&pod, pending()), ms(0));
+            .set_api_status(&pod.as_str().into(), api(&pod, pending()), ms(0));
         fixture
             .queue
-            .set_desired(&pod, desired(&pod, running()), ms(0));
+            .set_desired(&pod.as_str().into(), desired(&pod, running()), ms(0));
     }
     assert_eq!(fixture.due(0).len(), 8);
     assert_eq!(fixture.queue.next_due(), None);
     let mut slow = Fixture::new();
     slow.rate_limit = TokenBucket::new(10.0, 2.0, Duration::ZERO);
     for pod in ["a", "b", "c"] {
-        slow.queue.set_api_status(pod, api(pod, pending()), ms(0));
-        slow.queue.set_desired(pod, desired(pod, running()), ms(0));
+        slow.queue
+            .set_api_status(&pod.into(), api(pod, pending()), ms(0));
+        slow.queue
+            .set_desired(&pod.into(), desired(pod, running()), ms(0));
     }
     assert_eq!(slow.names(0), ["a", "b"]);
     let next = slow.queue.next_due().unwrap();
@@ -302,9 +314,9 @@ fn requests_are_limited_in_number_and_rate() {
 fn a_status_is_in_sync_after_the_time_since_its_first_change() {
     let mut fixture = Fixture::new();
     let queue = &mut fixture.queue;
-    queue.set_api_status("u", api("u", pending()), ms(0));
-    queue.set_desired("u", desired("p", creating()), ms(100));
-    queue.set_desired("u", desired("p", running()), ms(250));
+    queue.set_api_status(&"u".into(), api("u", pending()), ms(0));
+    queue.set_desired(&"u".into(), desired("p", creating()), ms(100));
+    queue.set_desired(&"u".into(), desired("p", running()), ms(250));
     let requests = fixture.due(250);
     let failed = PatchResult::Unavailable(ms(50));
     let result = fixture.queue.on_completed(&requests[0], failed, ms(260));

@@ -62,7 +62,7 @@ fn container(
 }
 
 /// A pod with an init container and a container that was restarted.
-fn full(restored: BTreeMap<String, SharedStatus>) -> StatusManager {
+fn full(restored: BTreeMap<PodUid, SharedStatus>) -> StatusManager {
     let mut manager = StatusManager::new(restored);
     let desired = DesiredManifest {
         manifest: manifest(),
@@ -93,7 +93,7 @@ fn full(restored: BTreeMap<String, SharedStatus>) -> StatusManager {
 
 fn set_api_status(manager: &mut StatusManager, status: &Value) {
     let status: PodStatus = serde_json::from_value(status.clone()).unwrap();
-    manager.set_api_status("u", Some(normalized(status)));
+    manager.set_api_status(&"u".into(), Some(normalized(status)));
 }
 
 fn patched() -> Value {
@@ -138,7 +138,7 @@ fn what_was_published_comes_back_in_another_form() {
         manager.api_status("u").unwrap().clone(),
         SharedStatus::from(raw),
     ] {
-        let uid = "u".to_owned();
+        let uid = "u".into();
         assert_eq!(next_action(&desired, &ApiStatus { uid, status }), None);
     }
 }
@@ -152,7 +152,7 @@ fn the_api_server_may_have_the_status_first() {
     assert!(api.is_same(&published(&manager)));
     // After a restart, the state file has it first.
     let file: PodStatus = serde_json::from_str(PATCHED).unwrap();
-    let restored = BTreeMap::from([("u".to_owned(), normalized(file))]);
+    let restored = BTreeMap::from([("u".into(), normalized(file))]);
     let mut manager = full(restored.clone());
     set_api_status(&mut manager, &patched());
     assert!(is_shared(&manager));

@@ -86,7 +86,7 @@ fn only_changed_pods_are_reconciled() {
     manager
         .facts
         .set_desired(ManifestSource::File, "v".into(), desired());
-    assert_eq!(manager.take_dirty(), BTreeSet::from(["v".to_owned()]));
+    assert_eq!(manager.take_dirty(), BTreeSet::from(["v".into()]));
     assert!(manager.take_dirty().is_empty());
     fact(&mut manager, 1);
     reconcile_all(&mut manager);

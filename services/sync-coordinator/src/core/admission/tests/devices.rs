@@ -158,7 +158,10 @@ fn allocated_devices_count_as_allocatable() {
         let mut env = env(requesting_devices(2));
         let listed: Vec<_> = listed.map(|count| (DEVICE, count)).into_iter().collect();
         set_node_object(&mut env, &listed);
-        env.node.resources.allocated.set("other", other(used));
+        env.node
+            .resources
+            .allocated
+            .set(&"other".into(), other(used));
         env.pod.devices = counts.clone();
         let expected = expected.unwrap_or_default();
         assert_eq!(rejection(&env).1, expected, "{listed:?} {counts:?}");

@@ -66,7 +66,7 @@ fn env(spec: Value) -> TestEnv {
         protocol: "TCP".into(),
         ip: "0.0.0.0".into(),
     }];
-    node.allocated.set("other", allocated_pod(request));
+    node.allocated.set(&"other".into(), allocated_pod(request));
     env
 }
 

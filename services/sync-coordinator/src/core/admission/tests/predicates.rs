@@ -50,7 +50,7 @@ fn insufficient_resources_are_rejected() {
     let mut full = env(requesting(json!({})));
     for name in ["b", "c"] {
         let more = allocated_pod(pod_request(QosClass::BestEffort, &[]));
-        full.node.resources.allocated.set(name, more);
+        full.node.resources.allocated.set(&name.into(), more);
     }
     assert_eq!(rejection(&full), short("pods", 1, 3, 3));
 }

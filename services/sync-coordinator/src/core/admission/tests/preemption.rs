@@ -18,11 +18,14 @@ fn a_critical_pod_waits_for_its_victims() {
     let mut terminating =
         allocated_pod(pod_request(QosClass::Guaranteed, &[("cpu", 1500)])).unwrap();
     terminating.terminating = true;
-    env.node.resources.allocated.set("other", Some(terminating));
+    env.node
+        .resources
+        .allocated
+        .set(&"other".into(), Some(terminating));
     assert_eq!(rejection(&env), ("waits".into(), String::new()));
     let plan = env.plan();
     assert!(plan.steps.is_empty() && plan.waits_for_capacity);
-    env.node.resources.allocated.set("other", None);
+    env.node.resources.allocated.set(&"other".into(), None);
     assert_eq!(decision(&env), AdmissionDecision::Admitted);
 }
 
@@ -60,11 +63,11 @@ fn upstream_pods() -> AllocatedPods {
         ("high-guaranteed", QosClass::Guaranteed, 300, 300 * MI),
     ] {
         let requests: &[(&str, i64)] = &[("cpu", cpu), ("memory", memory)];
-        allocated.set(uid, allocated_pod(pod_request(qos, requests)));
+        allocated.set(&uid.into(), allocated_pod(pod_request(qos, requests)));
     }
     let mut critical = pod_request(QosClass::Guaranteed, &[("cpu", 100), ("memory", 100 * MI)]);
     critical.critical = true;
-    allocated.set("critical", allocated_pod(critical));
+    allocated.set(&"critical".into(), allocated_pod(critical));
     allocated
 }
 
@@ -136,7 +139,7 @@ proptest! {
             let mut request = pod_request(classes[*class], &[("cpu", *cpu), ("memory", *memory)]);
             request.critical = *critical;
             let pod = AllocatedPod { request: Arc::new(request), terminating: *terminating };
-            allocated.set(&format!("p{at}"), Some(pod));
+            allocated.set(&format!("p{at}").into(), Some(pod));
         }
         let preemptor = PodRequest { critical: true, ..pod_request(QosClass::Guaranteed, &[]) };
         let missing = [("cpu".to_owned(), cpu), ("memory".to_owned(), memory)];

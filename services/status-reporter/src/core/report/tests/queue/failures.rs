@@ -8,10 +8,10 @@ fn rejection_delays_one_pod_and_unavailability_all() {
     for pod in ["a", "b", "c"] {
         fixture
             .queue
-            .set_api_status(pod, api(pod, pending()), ms(0));
+            .set_api_status(&pod.into(), api(pod, pending()), ms(0));
         fixture
             .queue
-            .set_desired(pod, desired(pod, running()), ms(0));
+            .set_desired(&pod.into(), desired(pod, running()), ms(0));
     }
     let requests = fixture.due(0);
     fixture
@@ -40,22 +40,24 @@ fn overwritten_status_is_repaired_at_a_limited_rate() {
     let mut fixture = Fixture::new();
     fixture
         .queue
-        .set_api_status("u", api("u", running()), ms(0));
+        .set_api_status(&"u".into(), api("u", running()), ms(0));
     fixture
         .queue
-        .set_desired("u", desired("p", running()), ms(0));
+        .set_desired(&"u".into(), desired("p", running()), ms(0));
     let drift = with(running(), &[("/podIP", json!("10.9.9.9"))]);
     fixture
         .queue
-        .set_api_status("u", api("u", drift.clone()), ms(1000));
+        .set_api_status(&"u".into(), api("u", drift.clone()), ms(1000));
     // Not urgent: the patch is batched.
     let requests = fixture.due(1400);
     assert_eq!(requests.len(), 1);
     fixture.patched(&requests[0], drift.clone(), 1410);
     fixture
         .queue
-        .set_api_status("u", api("u", running()), ms(1411));
-    fixture.queue.set_api_status("u", api("u", drift), ms(1500));
+        .set_api_status(&"u".into(), api("u", running()), ms(1411));
+    fixture
+        .queue
+        .set_api_status(&"u".into(), api("u", drift), ms(1500));
     assert!(fixture.due(5000).is_empty());
     assert_eq!(fixture.due(11_400).len(), 1);
 }
@@ -75,12 +77,16 @@ fn pod_is_deleted_once_after_its_last_status_and_cleanup() {
         ..desired("p", ended.clone()).unwrap()
     };
     let mut fixture = Fixture::new();
-    fixture.queue.set_api_status("u", api("u", exited()), ms(0));
-    fixture.queue.set_desired("u", Some(deleted(true)), ms(0));
+    fixture
+        .queue
+        .set_api_status(&"u".into(), api("u", exited()), ms(0));
+    fixture
+        .queue
+        .set_desired(&"u".into(), Some(deleted(true)), ms(0));
     let requests = fixture.due(0);
     let after = fixture.patched(&requests[0], exited(), 5);
     fixture.queue.set_api_status(
-        "u",
+        &"u".into(),
         Some(ApiStatus {
             uid: "u".into(),
             status: after.clone().into(),
@@ -96,21 +102,23 @@ fn pod_is_deleted_once_after_its_last_status_and_cleanup() {
         fixture.due(60_000).is_empty(),
         "a finalizer may block the deletion"
     );
-    fixture.queue.set_api_status("u", None, ms(60_001));
-    fixture.queue.set_desired("u", None, ms(60_002));
+    fixture.queue.set_api_status(&"u".into(), None, ms(60_001));
+    fixture.queue.set_desired(&"u".into(), None, ms(60_002));
     assert_eq!(fixture.queue.next_due(), None);
 
     // Not before the cleanup.
     let mut early = Fixture::new();
     early.queue.set_api_status(
-        "u",
+        &"u".into(),
         Some(ApiStatus {
             uid: "u".into(),
             status: after.into(),
         }),
         ms(0),
     );
-    early.queue.set_desired("u", Some(deleted(false)), ms(0));
+    early
+        .queue
+        .set_desired(&"u".into(), Some(deleted(false)), ms(0));
     assert!(early.due(60_000).is_empty());
 }
 
@@ -119,20 +127,20 @@ fn mirror_pod_with_a_new_uid_starts_over() {
     let mut fixture = Fixture::new();
     fixture
         .queue
-        .set_api_status("static", api("mirror-1", pending()), ms(0));
+        .set_api_status(&"static".into(), api("mirror-1", pending()), ms(0));
     fixture
         .queue
-        .set_desired("static", desired("p", running()), ms(0));
+        .set_desired(&"static".into(), desired("p", running()), ms(0));
     let requests = fixture.due(0);
     assert_eq!(requests[0].uid, "mirror-1");
-    fixture.queue.set_api_status("static", None, ms(1));
+    fixture.queue.set_api_status(&"static".into(), None, ms(1));
     fixture
         .queue
         .on_completed(&requests[0], PatchResult::Rejected, ms(2));
     assert_eq!(fixture.queue.next_due(), None);
     fixture
         .queue
-        .set_api_status("static", api("mirror-2", pending()), ms(3));
+        .set_api_status(&"static".into(), api("mirror-2", pending()), ms(3));
     let requests = fixture.due(3);
     assert_eq!(
         requests[0].uid, "mirror-2",
@@ -145,10 +153,10 @@ fn ineffective_patches_become_rare() {
     let mut fixture = Fixture::new();
     fixture
         .queue
-        .set_api_status("u", api("u", pending()), ms(0));
+        .set_api_status(&"u".into(), api("u", pending()), ms(0));
     fixture
         .queue
-        .set_desired("u", desired("p", running()), ms(0));
+        .set_desired(&"u".into(), desired("p", running()), ms(0));
     let (mut last, mut gaps) = (0, Vec::new());
     for second in 0..600 {
         for request in fixture.due(second * 1000) {
@@ -166,7 +174,7 @@ fn ineffective_patches_become_rare() {
     // A new status is patched at once.
     fixture
         .queue
-        .set_desired("u", desired("p", exited()), ms(600_000));
+        .set_desired(&"u".into(), desired("p", exited()), ms(600_000));
     assert_eq!(fixture.due(600_000).len(), 1);
 }
 
@@ -180,8 +188,10 @@ fn pod_is_deleted_despite_ineffective_patches() {
         ..desired("p", ended.clone()).unwrap()
     };
     let mut fixture = Fixture::new();
-    fixture.queue.set_api_status("u", api("u", exited()), ms(0));
-    fixture.queue.set_desired("u", Some(deleted), ms(0));
+    fixture
+        .queue
+        .set_api_status(&"u".into(), api("u", exited()), ms(0));
+    fixture.queue.set_desired(&"u".into(), Some(deleted), ms(0));
     let requests = fixture.due(0);
     assert!(
         matches!(requests[0].action, ApiAction::Patch(_)),
@@ -190,7 +200,9 @@ fn pod_is_deleted_despite_ineffective_patches() {
     let older = with(ended, &[("/observedGeneration", Value::Null)]);
     let result = PatchResult::Patched(status(older.clone()).into());
     fixture.queue.on_completed(&requests[0], result, ms(5));
-    fixture.queue.set_api_status("u", api("u", older), ms(6));
+    fixture
+        .queue
+        .set_api_status(&"u".into(), api("u", older), ms(6));
     assert_eq!(
         fixture.due(6).first().map(|request| &request.action),
         Some(&ApiAction::Delete)
