@@ -117,7 +117,7 @@ impl<K: Ord + Clone, V: Digest> Replica<K, V> {
         out: &mut impl Extend<Update<K, V>>,
     ) {
         match change {
-            Change::Reset => self.reset(out),
+            Change::Reset => self.reset(key, out),
             Change::Upsert(value) => {
                 let (key, digest) = (key(&value), value.digest(&self.keys));
                 match &mut self.staged {
@@ -145,7 +145,7 @@ impl<K: Ord + Clone, V: Digest> Replica<K, V> {
             },
             Change::Synced(position) => {
                 if let Some(snapshot) = self.staged.take() {
-                    self.swap(snapshot, out);
+                    self.swap(snapshot, key, out);
                 }
                 self.position = Some(position);
                 // Without unknown items; with one, `Stale` came with it.
@@ -186,13 +186,13 @@ impl<K: Ord + Clone, V: Digest> Replica<K, V> {
         std::mem::take(&mut self.synced).then(|| Update::Stale(reason()))
     }
 
-    fn reset(&mut self, out: &mut impl Extend<Update<K, V>>) {
+    fn reset(&mut self, key: impl Fn(&V) -> K, out: &mut impl Extend<Update<K, V>>) {
         #[cfg(test)]
         if self.apply_in_place {
-            return self.swap(BTreeMap::new(), out);
+            return self.swap(BTreeMap::new(), key, out);
         }
         // A server may reset in the middle of a stream, too; the state stays until `Synced`.
-        let _ = out;
+        let _ = (key, out);
         self.staged = Some(BTreeMap::new());
         self.staged_unknown.clear();
     }
@@ -215,7 +215,12 @@ impl<K: Ord + Clone, V: Digest> Replica<K, V> {
         self.unknown.remove(&Some(key));
     }
 
-    fn swap(&mut self, snapshot: BTreeMap<K, Staged<V>>, out: &mut impl Extend<Update<K, V>>) {
+    fn swap(
+        &mut self,
+        snapshot: BTreeMap<K, Staged<V>>,
+        key: impl Fn(&V) -> K,
+        out: &mut impl Extend<Update<K, V>>,
+    ) {
         let unknown = std::mem::take(&mut self.staged_unknown);
         // An unknown message may concern any key.
         let is_complete = !unknown.contains(&None);
@@ -227,11 +232,12 @@ impl<K: Ord + Clone, V: Digest> Replica<K, V> {
             self.remove(key, out);
         }
         self.unknown = unknown;
-        let mut snapshot: Vec<(K, Staged<V>)> = snapshot.into_iter().collect();
-        snapshot.sort_by_key(|(_, staged)| staged.sequence);
-        for (key, staged) in snapshot {
+        let mut snapshot: Vec<Staged<V>> = snapshot.into_values().collect();
+        snapshot.sort_by_key(|staged| staged.sequence);
+        for staged in snapshot {
             if let Some(value) = staged.value {
-                self.upsert(key, staged.digest, value, out);
+                // Anew: the present one lies in memory between values that are about to be freed.
+                self.upsert(key(&value), staged.digest, value, out);
             }
         }
     }
