@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 
 use futures::stream::BoxStream;
 use futures::{FutureExt, StreamExt};
-use polylet_watch::{Change, Replica, Store, Update, WatchWire, serve};
+use polylet_watch::{Change, Received, Replica, Store, Update, WatchWire, serve};
 use polylet_wire::common::v1::Position;
 
 use crate::rng::Rng;
@@ -139,14 +139,18 @@ impl<W: WatchWire> Link<W> {
     pub fn cut(&mut self, updates: &mut Vec<Update<W::Key, W::Item>>) {
         self.connection = None;
         self.wire.clear();
-        updates.extend(self.replica.disconnect(|| "connection broken".to_owned()));
+        let lost = self.replica.disconnect(|| "connection broken".to_owned());
+        updates.extend(lost.map(|lost| lost.map(Received::into_value)));
     }
 
     fn read(&mut self, updates: &mut Vec<Update<W::Key, W::Item>>) {
         let Some(change) = self.wire.pop_front().and_then(W::into_change) else {
             return;
         };
-        self.replica.apply(change, W::key, updates);
+        let mut received = Vec::new();
+        self.replica.apply(change, W::key, &mut received);
+        let received = received.into_iter();
+        updates.extend(received.map(|update| update.map(Received::into_value)));
         self.has_synced |= self.replica.is_synced();
     }
 }

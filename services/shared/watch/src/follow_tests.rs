@@ -102,7 +102,7 @@ where
         for update in follower.queue.drain(..) {
             match update {
                 Update::Upsert(key, item) => {
-                    prop_assert_eq!(item.unknown(), None, "handed on");
+                    prop_assert_eq!(item.into_value().unknown(), None, "handed on");
                     consumer.insert(key);
                 }
                 Update::Remove(key) => {

@@ -12,7 +12,7 @@ use proptest::test_runner::{Config, RngAlgorithm, TestCaseError, TestRng, TestRu
 
 use crate::cursor::{Cursor, Queued};
 use crate::log::ChangeLog;
-use crate::{Change, Digest, Position, Replica, Update};
+use crate::{Change, Digest, Position, Received, Replica, StoreItem, Update};
 
 /// Keys below this are in every synced state: no client may see one removed.
 const PERMANENT_KEYS: u8 = 3;
@@ -42,6 +42,18 @@ struct Item {
 impl Digest for Item {
     fn digest(&self, _: &RandomState) -> u64 {
         u64::from(self.key) << 32 | u64::from(self.value) << 1 | u64::from(self.provisional)
+    }
+}
+
+impl StoreItem for Item {
+    type Kept = Item;
+
+    fn keep(self) -> Item {
+        self
+    }
+
+    fn restore(kept: Item) -> Item {
+        kept
     }
 }
 
@@ -256,7 +268,7 @@ impl Simulation {
             });
         }
         for update in updates {
-            consume(seen, update)?;
+            consume(seen, update.map(Received::into_value))?;
         }
         prop_assert!(
             replica.is_equal_to(seen),

@@ -4,7 +4,7 @@ use std::borrow::Borrow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::RandomState;
 
-use crate::{Change, Digest, Position};
+use crate::{Change, Digest, Position, StoreItem};
 
 /// A real difference against the previous state, or a change of the stream.
 #[derive(Clone, Debug, PartialEq)]
@@ -19,9 +19,39 @@ pub enum Update<K, V> {
     Stale(String),
 }
 
+impl<K, V> Update<K, V> {
+    /// The update with another value.
+    pub fn map<T>(self, value: impl FnOnce(V) -> T) -> Update<K, T> {
+        match self {
+            Update::Upsert(key, item) => Update::Upsert(key, value(item)),
+            Update::Remove(key) => Update::Remove(key),
+            Update::Synced => Update::Synced,
+            Update::Stale(reason) => Update::Stale(reason),
+        }
+    }
+}
+
+/// A received value. Those of a snapshot, which are all there at the same time, are in the form in which stores
+/// keep them.
+pub enum Received<V: StoreItem> {
+    /// The value of a change.
+    Changed(V),
+    /// A value of a snapshot.
+    Kept(V::Kept),
+}
+
+impl<V: StoreItem> Received<V> {
+    /// The value.
+    pub fn into_value(self) -> V {
+        match self {
+            Received::Changed(value) => value,
+            Received::Kept(kept) => V::restore(kept),
+        }
+    }
+}
+
 /// Applies the messages of one stream after another.
-#[derive(Clone, Debug)]
-pub struct Replica<K, V> {
+pub struct Replica<K, V: StoreItem> {
     /// Digest of each item.
     items: BTreeMap<K, u64>,
     keys: RandomState,
@@ -40,23 +70,22 @@ pub struct Replica<K, V> {
 }
 
 /// A value of a snapshot in progress.
-#[derive(Clone, Debug)]
-struct Staged<V> {
+struct Staged<V: StoreItem> {
     /// Position in the snapshot: updates keep the server's order.
     sequence: u64,
     /// Computed on receipt: a snapshot is applied at once, which must not take long.
     digest: u64,
     /// `None` if it is unchanged, as most values are after a reconnect.
-    value: Option<V>,
+    value: Option<V::Kept>,
 }
 
-impl<K: Ord + Clone, V: Digest> Default for Replica<K, V> {
+impl<K: Ord + Clone, V: StoreItem + Digest> Default for Replica<K, V> {
     fn default() -> Self {
         Replica::new()
     }
 }
 
-impl<K: Ord + Clone, V: Digest> Replica<K, V> {
+impl<K: Ord + Clone, V: StoreItem + Digest> Replica<K, V> {
     /// Empty and without a position.
     pub fn new() -> Self {
         Replica {
@@ -114,10 +143,10 @@ impl<K: Ord + Clone, V: Digest> Replica<K, V> {
         &mut self,
         change: Change<K, V>,
         key: impl Fn(&V) -> K,
-        out: &mut impl Extend<Update<K, V>>,
+        out: &mut impl Extend<Update<K, Received<V>>>,
     ) {
         match change {
-            Change::Reset => self.reset(key, out),
+            Change::Reset => self.reset(out),
             Change::Upsert(value) => {
                 let (key, digest) = (key(&value), value.digest(&self.keys));
                 match &mut self.staged {
@@ -127,13 +156,13 @@ impl<K: Ord + Clone, V: Digest> Replica<K, V> {
                         let value = Staged {
                             sequence: self.received,
                             digest,
-                            value: is_new.then_some(value),
+                            value: is_new.then(|| value.keep()),
                         };
                         let key = Some(key);
                         self.staged_unknown.remove(&key);
                         staged.extend(key.map(|key| (key, value)));
                     }
-                    None => self.upsert(key, digest, value, out),
+                    None => self.upsert(key, digest, Received::Changed(value), out),
                 }
             }
             Change::Remove(key) => match &mut self.staged {
@@ -145,7 +174,7 @@ impl<K: Ord + Clone, V: Digest> Replica<K, V> {
             },
             Change::Synced(position) => {
                 if let Some(snapshot) = self.staged.take() {
-                    self.swap(snapshot, key, out);
+                    self.swap(snapshot, out);
                 }
                 self.position = Some(position);
                 // Without unknown items; with one, `Stale` came with it.
@@ -164,7 +193,7 @@ impl<K: Ord + Clone, V: Digest> Replica<K, V> {
         &mut self,
         key: Option<K>,
         reason: impl FnOnce() -> String,
-    ) -> Option<Update<K, V>> {
+    ) -> Option<Update<K, Received<V>>> {
         match &mut self.staged {
             Some(staged) => {
                 if let Some(key) = &key {
@@ -180,24 +209,33 @@ impl<K: Ord + Clone, V: Digest> Replica<K, V> {
     }
 
     /// The stream was lost: discards a snapshot in progress.
-    pub fn disconnect(&mut self, reason: impl FnOnce() -> String) -> Option<Update<K, V>> {
+    pub fn disconnect(
+        &mut self,
+        reason: impl FnOnce() -> String,
+    ) -> Option<Update<K, Received<V>>> {
         self.staged = None;
         self.staged_unknown.clear();
         std::mem::take(&mut self.synced).then(|| Update::Stale(reason()))
     }
 
-    fn reset(&mut self, key: impl Fn(&V) -> K, out: &mut impl Extend<Update<K, V>>) {
+    fn reset(&mut self, out: &mut impl Extend<Update<K, Received<V>>>) {
         #[cfg(test)]
         if self.apply_in_place {
-            return self.swap(BTreeMap::new(), key, out);
+            return self.swap(BTreeMap::new(), out);
         }
         // A server may reset in the middle of a stream, too; the state stays until `Synced`.
-        let _ = (key, out);
+        let _ = out;
         self.staged = Some(BTreeMap::new());
         self.staged_unknown.clear();
     }
 
-    fn upsert(&mut self, key: K, digest: u64, value: V, out: &mut impl Extend<Update<K, V>>) {
+    fn upsert(
+        &mut self,
+        key: K,
+        digest: u64,
+        value: Received<V>,
+        out: &mut impl Extend<Update<K, Received<V>>>,
+    ) {
         let unknown = Some(key);
         self.unknown.remove(&unknown);
         let Some(key) = unknown else { return };
@@ -208,7 +246,7 @@ impl<K: Ord + Clone, V: Digest> Replica<K, V> {
         out.extend([Update::Upsert(key, value)]);
     }
 
-    fn remove(&mut self, key: K, out: &mut impl Extend<Update<K, V>>) {
+    fn remove(&mut self, key: K, out: &mut impl Extend<Update<K, Received<V>>>) {
         if let Some((key, _)) = self.items.remove_entry(&key) {
             out.extend([Update::Remove(key)]);
         }
@@ -218,8 +256,7 @@ impl<K: Ord + Clone, V: Digest> Replica<K, V> {
     fn swap(
         &mut self,
         snapshot: BTreeMap<K, Staged<V>>,
-        key: impl Fn(&V) -> K,
-        out: &mut impl Extend<Update<K, V>>,
+        out: &mut impl Extend<Update<K, Received<V>>>,
     ) {
         let unknown = std::mem::take(&mut self.staged_unknown);
         // An unknown message may concern any key.
@@ -232,12 +269,11 @@ impl<K: Ord + Clone, V: Digest> Replica<K, V> {
             self.remove(key, out);
         }
         self.unknown = unknown;
-        let mut snapshot: Vec<Staged<V>> = snapshot.into_values().collect();
-        snapshot.sort_by_key(|staged| staged.sequence);
-        for staged in snapshot {
+        let mut snapshot: Vec<(K, Staged<V>)> = snapshot.into_iter().collect();
+        snapshot.sort_by_key(|(_, staged)| staged.sequence);
+        for (key, staged) in snapshot {
             if let Some(value) = staged.value {
-                // Anew: the present one lies in memory between values that are about to be freed.
-                self.upsert(key(&value), staged.digest, value, out);
+                self.upsert(key, staged.digest, Received::Kept(value), out);
             }
         }
     }
@@ -250,34 +286,43 @@ impl<K: Ord + Clone, V: Digest> Replica<K, V> {
 
 #[cfg(test)]
 mod tests {
+    use polylet_wire::notice::v1::Notice;
+
     use super::*;
     use crate::cursor::{Cursor, Queued};
     use crate::log::ChangeLog;
 
-    /// A new watcher gets existing items in the order of their changes.
+    fn notice(id: &str) -> Notice {
+        Notice {
+            id: id.to_owned(),
+            ..Notice::default()
+        }
+    }
+
+    /// A new watcher gets existing items in the order of their changes, encoded; later ones as they come.
     #[test]
     fn a_snapshot_keeps_the_servers_order() {
         let mut log = ChangeLog::new("1", 8);
-        log.replace([(2, "b"), (3, "c"), (1, "a")].map(|(key, value)| (key, value.to_owned())));
+        log.replace(["b", "c", "a"].map(|id| (id.to_owned(), notice(id))));
         log.mark_synced();
         let mut queue = std::collections::VecDeque::new();
         Cursor::new(None).refill(&log, &mut queue);
         let mut replica = Replica::new();
         let mut updates = Vec::new();
-        for change in queue.into_iter().map(Queued::into_change) {
-            replica.apply(
-                change,
-                |value: &String| i32::from(value.as_bytes()[0] - b'a') + 1,
-                &mut updates,
-            );
+        let changes = queue.into_iter().map(Queued::into_change);
+        for change in changes.chain([Change::Upsert(notice("d"))]) {
+            replica.apply(change, |notice: &Notice| notice.id.clone(), &mut updates);
         }
-        let order: Vec<_> = updates
-            .iter()
-            .filter_map(|update| match update {
-                Update::Upsert(key, _) => Some(*key),
-                _ => None,
-            })
-            .collect();
-        assert_eq!(order, [2, 3, 1]);
+        let upserts = updates.into_iter().filter_map(|update| match update {
+            Update::Upsert(key, received) => {
+                let is_kept = matches!(received, Received::Kept(_));
+                assert_eq!(received.into_value(), notice(&key));
+                Some((key, is_kept))
+            }
+            _ => None,
+        });
+        let expected = [("b", true), ("c", true), ("a", true), ("d", false)];
+        let expected = expected.map(|(id, is_kept)| (id.to_owned(), is_kept));
+        assert_eq!(upserts.collect::<Vec<_>>(), expected);
     }
 }
