@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 
 use futures::stream::BoxStream;
 use futures::{FutureExt, StreamExt};
-use polylet_watch::{Change, Received, Replica, Store, Update, WatchWire, serve};
+use polylet_watch::{Change, ReceivedValue, Replica, Store, Update, WatchWire, serve};
 use polylet_wire::common::v1::Position;
 
 use crate::rng::Rng;
@@ -140,7 +140,7 @@ impl<W: WatchWire> Link<W> {
         self.connection = None;
         self.wire.clear();
         let lost = self.replica.disconnect(|| "connection broken".to_owned());
-        updates.extend(lost.map(|lost| lost.map(Received::into_value)));
+        updates.extend(lost.map(|lost| lost.map(ReceivedValue::into_value)));
     }
 
     fn read(&mut self, updates: &mut Vec<Update<W::Key, W::Item>>) {
@@ -150,7 +150,7 @@ impl<W: WatchWire> Link<W> {
         let mut received = Vec::new();
         self.replica.apply(change, W::key, &mut received);
         let received = received.into_iter();
-        updates.extend(received.map(|update| update.map(Received::into_value)));
+        updates.extend(received.map(|update| update.map(ReceivedValue::into_value)));
         self.has_synced |= self.replica.is_synced();
     }
 }

@@ -9,7 +9,7 @@ use polylet_wire::known;
 use tonic::{Response, Status, Streaming};
 
 use crate::connection::Connection;
-use crate::{Change, Position, Received, Replica, SILENCE, Update, WatchWire};
+use crate::{Change, Position, ReceivedValue, Replica, SILENCE, Update, WatchWire};
 
 /// Is notified of the state of the streams from a peer (the kit's `Peer`, for health and info).
 pub trait StreamObserver {
@@ -73,7 +73,7 @@ struct KeyedFollower<P, O, W: WatchWire> {
     stream: &'static str,
     open: O,
     replica: Replica<W::Key, W::Item>,
-    queue: VecDeque<Update<W::Key, Received<W::Item>>>,
+    queue: VecDeque<Update<W::Key, ReceivedValue<W::Item>>>,
     connection: Connection<W>,
     incarnation: String,
     /// The field that was unknown last, as long as something is.
@@ -95,7 +95,7 @@ where
                 tokio::task::yield_now().await;
             }
             if let Some(update) = self.queue.pop_front() {
-                return update.map(Received::into_value);
+                return update.map(ReceivedValue::into_value);
             }
             let position = self.replica.position();
             let open = || (self.open)(position.cloned());

@@ -56,7 +56,7 @@ pub use follow::{StreamObserver, follow, follow_named};
 pub use follow_log::follow_log;
 pub use polylet_wire::common::v1::Position;
 pub use pulse::{PULSE, until_pulse};
-pub use replica::{Received, Replica, Update};
+pub use replica::{ReceivedValue, Replica, Update};
 pub use serve::{serve, serve_key};
 pub use store::Store;
 pub use store_item::{Encoded, StoreItem};

@@ -12,7 +12,7 @@ use proptest::test_runner::{Config, RngAlgorithm, TestCaseError, TestRng, TestRu
 
 use crate::cursor::{Cursor, Queued};
 use crate::log::ChangeLog;
-use crate::{Change, Digest, Position, Received, Replica, StoreItem, Update};
+use crate::{Change, Digest, Position, ReceivedValue, Replica, StoreItem, Update};
 
 /// Keys below this are in every synced state: no client may see one removed.
 const PERMANENT_KEYS: u8 = 3;
@@ -268,7 +268,7 @@ impl Simulation {
             });
         }
         for update in updates {
-            consume(seen, update.map(Received::into_value))?;
+            consume(seen, update.map(ReceivedValue::into_value))?;
         }
         prop_assert!(
             replica.is_equal_to(seen),

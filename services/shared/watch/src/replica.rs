@@ -33,19 +33,19 @@ impl<K, V> Update<K, V> {
 
 /// A received value. Those of a snapshot, which are all there at the same time, are in the form in which stores
 /// keep them.
-pub enum Received<V: StoreItem> {
+pub enum ReceivedValue<V: StoreItem> {
     /// The value of a change.
     Changed(V),
     /// A value of a snapshot.
     Kept(V::Kept),
 }
 
-impl<V: StoreItem> Received<V> {
+impl<V: StoreItem> ReceivedValue<V> {
     /// The value.
     pub fn into_value(self) -> V {
         match self {
-            Received::Changed(value) => value,
-            Received::Kept(kept) => V::restore(kept),
+            ReceivedValue::Changed(value) => value,
+            ReceivedValue::Kept(kept) => V::restore(kept),
         }
     }
 }
@@ -143,7 +143,7 @@ impl<K: Ord + Clone, V: StoreItem + Digest> Replica<K, V> {
         &mut self,
         change: Change<K, V>,
         key: impl Fn(&V) -> K,
-        out: &mut impl Extend<Update<K, Received<V>>>,
+        out: &mut impl Extend<Update<K, ReceivedValue<V>>>,
     ) {
         match change {
             Change::Reset => self.reset(out),
@@ -162,7 +162,7 @@ impl<K: Ord + Clone, V: StoreItem + Digest> Replica<K, V> {
                         self.staged_unknown.remove(&key);
                         staged.extend(key.map(|key| (key, value)));
                     }
-                    None => self.upsert(key, digest, Received::Changed(value), out),
+                    None => self.upsert(key, digest, ReceivedValue::Changed(value), out),
                 }
             }
             Change::Remove(key) => match &mut self.staged {
@@ -193,7 +193,7 @@ impl<K: Ord + Clone, V: StoreItem + Digest> Replica<K, V> {
         &mut self,
         key: Option<K>,
         reason: impl FnOnce() -> String,
-    ) -> Option<Update<K, Received<V>>> {
+    ) -> Option<Update<K, ReceivedValue<V>>> {
         match &mut self.staged {
             Some(staged) => {
                 if let Some(key) = &key {
@@ -212,13 +212,13 @@ impl<K: Ord + Clone, V: StoreItem + Digest> Replica<K, V> {
     pub fn disconnect(
         &mut self,
         reason: impl FnOnce() -> String,
-    ) -> Option<Update<K, Received<V>>> {
+    ) -> Option<Update<K, ReceivedValue<V>>> {
         self.staged = None;
         self.staged_unknown.clear();
         std::mem::take(&mut self.synced).then(|| Update::Stale(reason()))
     }
 
-    fn reset(&mut self, out: &mut impl Extend<Update<K, Received<V>>>) {
+    fn reset(&mut self, out: &mut impl Extend<Update<K, ReceivedValue<V>>>) {
         #[cfg(test)]
         if self.apply_in_place {
             return self.swap(BTreeMap::new(), out);
@@ -233,8 +233,8 @@ impl<K: Ord + Clone, V: StoreItem + Digest> Replica<K, V> {
         &mut self,
         key: K,
         digest: u64,
-        value: Received<V>,
-        out: &mut impl Extend<Update<K, Received<V>>>,
+        value: ReceivedValue<V>,
+        out: &mut impl Extend<Update<K, ReceivedValue<V>>>,
     ) {
         let unknown = Some(key);
         self.unknown.remove(&unknown);
@@ -246,7 +246,7 @@ impl<K: Ord + Clone, V: StoreItem + Digest> Replica<K, V> {
         out.extend([Update::Upsert(key, value)]);
     }
 
-    fn remove(&mut self, key: K, out: &mut impl Extend<Update<K, Received<V>>>) {
+    fn remove(&mut self, key: K, out: &mut impl Extend<Update<K, ReceivedValue<V>>>) {
         if let Some((key, _)) = self.items.remove_entry(&key) {
             out.extend([Update::Remove(key)]);
         }
@@ -256,7 +256,7 @@ impl<K: Ord + Clone, V: StoreItem + Digest> Replica<K, V> {
     fn swap(
         &mut self,
         snapshot: BTreeMap<K, Staged<V>>,
-        out: &mut impl Extend<Update<K, Received<V>>>,
+        out: &mut impl Extend<Update<K, ReceivedValue<V>>>,
     ) {
         let unknown = std::mem::take(&mut self.staged_unknown);
         // An unknown message may concern any key.
@@ -273,7 +273,7 @@ impl<K: Ord + Clone, V: StoreItem + Digest> Replica<K, V> {
         snapshot.sort_by_key(|(_, staged)| staged.sequence);
         for (key, staged) in snapshot {
             if let Some(value) = staged.value {
-                self.upsert(key, staged.digest, Received::Kept(value), out);
+                self.upsert(key, staged.digest, ReceivedValue::Kept(value), out);
             }
         }
     }
@@ -315,7 +315,7 @@ mod tests {
         }
         let upserts = updates.into_iter().filter_map(|update| match update {
             Update::Upsert(key, received) => {
-                let is_kept = matches!(received, Received::Kept(_));
+                let is_kept = matches!(received, ReceivedValue::Kept(_));
                 assert_eq!(received.into_value(), notice(&key));
                 Some((key, is_kept))
             }
