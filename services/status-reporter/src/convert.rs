@@ -6,7 +6,7 @@ use polylet_model::status::{
     self, ActualResources, ContainerPhase, DeviceStatus, PendingResize, PodWorkerState,
     ResizeInProgress, WaitReason,
 };
-use polylet_model::{Manifest, PodUid};
+use polylet_model::{ContainerId, Manifest, PodUid};
 use polylet_wire::common::v1::{Cause, PodRef};
 use polylet_wire::device::v1 as device;
 use polylet_wire::pleg::v1 as pleg;
@@ -169,7 +169,7 @@ pub(crate) fn probe_kind(kind: i32) -> Option<ProbeKind> {
 
 /// The result of a probe; `None` if this build does not know the outcome, which is no failure.
 pub(crate) fn probe_result(
-    container_id: &str,
+    container_id: &ContainerId,
     kind: ProbeKind,
     result: &prober::ProbeStatus,
 ) -> Option<status::ContainerProbeResult> {
@@ -179,7 +179,7 @@ pub(crate) fn probe_result(
         prober::Outcome::Unknown | prober::Outcome::Unspecified => return None,
     };
     Some(status::ContainerProbeResult {
-        container_id: container_id.into(),
+        container_id: container_id.clone(),
         kind,
         success,
         since: time::from_wire_opt(result.since.as_ref()),
@@ -334,7 +334,7 @@ mod tests {
         ) {
             prop_assert_eq!(probe_kind(number), None);
             let result = prober::ProbeStatus { outcome: number, ..Default::default() };
-            prop_assert!(probe_result("c", ProbeKind::Readiness, &result).is_none());
+            prop_assert!(probe_result(&"c".into(), ProbeKind::Readiness, &result).is_none());
             let sync = sync::PodSync { phase: number, ..Default::default() };
             let progress = sync_progress(&sync);
             prop_assert_eq!(progress.worker_state, PodWorkerState::Syncing);

@@ -111,7 +111,7 @@ mod tests {
         assert_eq!(read().await, Change::Upsert(status("u1", "{}")));
         assert!(matches!(read().await, Change::Synced(_)));
         statuses.upsert("other 7".into(), status("other 7", "changed"));
-        statuses.remove("other 8");
+        statuses.remove(&"other 8".into());
         assert_eq!(read().now_or_never(), None);
         statuses.upsert("u1".into(), status("u1", "changed"));
         assert_eq!(read().await, Change::Upsert(status("u1", "changed")));

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use polylet_model::{Manifest, PodUid};
+use polylet_model::{ContainerId, Manifest, PodUid};
 use polylet_watch::{Update, Value};
 use polylet_wire::common::v1::Cause;
 use polylet_wire::device::v1::PodDevices;
@@ -150,6 +150,7 @@ impl State {
         let facts = &mut self.manager.facts;
         match update {
             Update::Upsert((uid, container_id, kind), result) => {
+                let container_id = ContainerId::from(container_id);
                 // An outcome that is not known leaves the last one as it is.
                 if let Some(kind) = convert::probe_kind(kind)
                     && let Some(result) = convert::probe_result(&container_id, kind, &result)
@@ -159,7 +160,7 @@ impl State {
             }
             Update::Remove((uid, container_id, kind)) => {
                 if let Some(kind) = convert::probe_kind(kind) {
-                    facts.set_probe(uid, container_id, kind, None);
+                    facts.set_probe(uid, container_id.into(), kind, None);
                 }
             }
             Update::Synced => facts.mark_synced(FactStream::Probes),

@@ -1,15 +1,15 @@
 //! The served statuses, with an index by name.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use polylet_model::PodUid;
 use polylet_watch::Store;
 use polylet_wire::status::v1::{ListPodStatusesRequest, PodStatus};
 
-/// Pod uids by name and namespace. Pods of one full name may exist side by side while one of them
+/// Names, namespaces and uids of pods. Pods of one full name may exist side by side while one of them
 /// terminates.
-type NameIndex = BTreeMap<(String, String), BTreeSet<PodUid>>;
+type NameIndex = BTreeSet<(String, String, PodUid)>;
 
 /// The store of the state stream, and an index so that one pod is found without a walk over all.
 /// Clones share both.
@@ -53,22 +53,15 @@ impl StatusStore {
 
     /// Publishes a status.
     pub(crate) fn upsert(&self, uid: PodUid, status: PodStatus) {
-        if let Some(key) = name_key(&status) {
-            self.index().entry(key).or_default().insert(uid.clone());
-        }
+        self.index().extend(index_entry(&uid, &status));
         self.store.upsert(uid, status);
     }
 
     /// Removes the status of a pod.
-    pub(crate) fn remove(&self, uid: &str) {
-        if let Some(key) = self.store.get(uid).as_ref().and_then(name_key) {
-            let mut index = self.index();
-            if let Some(uids) = index.get_mut(&key) {
-                uids.remove(uid);
-                if uids.is_empty() {
-                    index.remove(&key);
-                }
-            }
+    pub(crate) fn remove(&self, uid: &PodUid) {
+        let status = self.store.get(uid);
+        if let Some(entry) = status.and_then(|status| index_entry(uid, &status)) {
+            self.index().remove(&entry);
         }
         self.store.remove(uid);
     }
@@ -97,20 +90,20 @@ impl StatusStore {
 
     fn list_named(&self, namespace: &str, name: &str) -> Vec<PodStatus> {
         let index = self.index();
-        let from = (name.to_owned(), namespace.to_owned());
-        let named = index.range(from..).take_while(|((of_name, of), _)| {
+        let from = (name.to_owned(), namespace.to_owned(), PodUid::default());
+        let named = index.range(from..).take_while(|(of_name, of, _)| {
             of_name == name && (namespace.is_empty() || of == namespace)
         });
-        let uids: Vec<PodUid> = named.flat_map(|(_, uids)| uids).cloned().collect();
+        let uids: Vec<PodUid> = named.map(|(.., uid)| uid.clone()).collect();
         drop(index);
         let found = uids.iter().filter_map(|uid| self.store.get(uid));
         found.collect()
     }
 }
 
-fn name_key(status: &PodStatus) -> Option<(String, String)> {
+fn index_entry(uid: &PodUid, status: &PodStatus) -> Option<(String, String, PodUid)> {
     let pod = status.r#ref.as_ref()?;
-    Some((pod.name.clone(), pod.namespace.clone()))
+    Some((pod.name.clone(), pod.namespace.clone(), uid.clone()))
 }
 
 #[cfg(test)]
@@ -158,8 +151,8 @@ mod tests {
         assert_eq!(list("", "", "web"), ["u1", "u2", "u3"]);
         assert_eq!(list("", "a", ""), ["u1", "u2", "u4"]);
         assert_eq!(list("", "", "we"), [""; 0]);
-        store.remove("u1");
-        store.remove("u3");
+        store.remove(&"u1".into());
+        store.remove(&"u3".into());
         assert_eq!(list("", "", "web"), ["u2"]);
         assert_eq!(list("", "b", "web"), [""; 0]);
     }

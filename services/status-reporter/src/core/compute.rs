@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 
 use k8s_openapi::api::core::v1::PodStatus;
-use polylet_model::Manifest;
 use polylet_model::status::{self, ContainerPhase, PodWorkerState, RuntimeSandbox, StatusInputs};
+use polylet_model::{Manifest, PodUid};
 
 use super::fact_store::FactStore;
 use super::facts::{DesiredManifest, FactStream, ManifestSource, RuntimePodState, SyncProgress};
@@ -15,7 +15,7 @@ use super::published::{PublishedStatus, Teardown};
 /// previous status. `None` while its manifest is unknown, or its streams have not synced.
 pub(super) fn compute(
     facts: &FactStore,
-    uid: &str,
+    uid: &PodUid,
     last_manifest: Option<&Manifest>,
     previous: impl FnOnce(&SyncProgress) -> Option<PodStatus>,
 ) -> Option<PublishedStatus> {

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use polylet_model::probe::ProbeKind;
 use polylet_model::status::{ContainerProbeResult, DeviceStatus};
-use polylet_model::{Manifest, PodUid};
+use polylet_model::{ContainerId, Manifest, PodUid};
 
 use super::facts::{DesiredManifest, FactStream, ManifestSource, RuntimePodState, SyncProgress};
 
@@ -15,7 +15,8 @@ pub(crate) struct FactStore {
     /// Boxed, as a map has room for twice as many values.
     progress: BTreeMap<PodUid, Box<SyncProgress>>,
     runtime_states: BTreeMap<PodUid, RuntimePodState>,
-    probes: BTreeMap<PodUid, BTreeMap<(String, ProbeKind), ContainerProbeResult>>,
+    /// One map: each of its own for a pod has room for eleven.
+    probes: BTreeMap<(PodUid, ContainerId, ProbeKind), ContainerProbeResult>,
     devices: BTreeMap<PodUid, Vec<DeviceStatus>>,
     runtime_name: String,
     recursive_read_only: BTreeSet<String>,
@@ -88,18 +89,15 @@ impl FactStore {
     pub(crate) fn set_probe(
         &mut self,
         uid: PodUid,
-        container_id: String,
+        container_id: ContainerId,
         kind: ProbeKind,
         result: Option<ContainerProbeResult>,
     ) {
-        let of_pod = self.probes.entry(uid.clone()).or_default();
+        let key = (uid.clone(), container_id, kind);
         match result {
-            Some(result) => of_pod.insert((container_id, kind), result),
-            None => of_pod.remove(&(container_id, kind)),
+            Some(result) => self.probes.insert(key, result),
+            None => self.probes.remove(&key),
         };
-        if of_pod.is_empty() {
-            self.probes.remove(&uid);
-        }
         self.dirty.insert(uid);
     }
 
@@ -220,9 +218,11 @@ impl FactStore {
         self.runtime_states.get(uid)
     }
 
-    pub(crate) fn probes(&self, uid: &str) -> Vec<ContainerProbeResult> {
-        let of_pod = self.probes.get(uid).into_iter();
-        of_pod.flat_map(BTreeMap::values).cloned().collect()
+    pub(crate) fn probes(&self, uid: &PodUid) -> Vec<ContainerProbeResult> {
+        let from = (uid.clone(), ContainerId::default(), ProbeKind::Startup);
+        let of_pod = self.probes.range(from..);
+        let of_pod = of_pod.take_while(|((of, ..), _)| of == uid);
+        of_pod.map(|(_, result)| result.clone()).collect()
     }
 
     /// The devices of a pod's containers; `None` while they are unknown.
