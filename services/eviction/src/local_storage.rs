@@ -12,7 +12,7 @@ use tokio::sync::oneshot;
 
 use crate::core::limits::recheck_delay;
 use crate::manager::EvictionManager;
-use crate::usage::{LocalStorageSample, Sampler};
+use crate::usage::{LocalStorageSample, Sampler, sampled_pod};
 
 /// The measurement in flight, and when pods may be measured again.
 #[derive(Default)]
@@ -45,7 +45,7 @@ impl LocalStorageMonitor {
         let due: Vec<_> = manager
             .pods_with_storage_limits()
             .filter(|(uid, ..)| !self.not_before.contains_key(uid.as_str()))
-            .map(|(uid, spec, pod)| (uid.to_string(), spec.clone(), pod.clone()))
+            .map(sampled_pod)
             .collect();
         if due.is_empty() {
             return;

@@ -32,7 +32,7 @@ use crate::metrics;
 use crate::reclaim::{self, Reclaim, ReclaimStage};
 use crate::sources;
 use crate::usage::{
-    FIRST_VOLUME_CHECK, LocalStorageSample, SampledPod, Sampler, VOLUME_CHECK_PERIOD,
+    FIRST_VOLUME_CHECK, LocalStorageSample, SampledPod, Sampler, VOLUME_CHECK_PERIOD, sampled_pod,
 };
 
 /// Upstream's monitoring interval.
@@ -320,7 +320,9 @@ impl EventLoop {
             return;
         }
         self.is_measuring = true;
-        let (sampler, running) = (self.sampler.clone(), running(self.manager.pods()));
+        let running = self.manager.pods().running_with_spec();
+        let running: Vec<SampledPod> = running.map(sampled_pod).collect();
+        let sampler = self.sampler.clone();
         self.run_beside(async move {
             let candidates = sampler.candidates(running, threshold.signal).await;
             Input::Candidates(MeasuredCandidates {
@@ -384,13 +386,6 @@ async fn observe(sampler: Sampler) -> NodeObservation {
         observations,
         one_filesystem: filesystems.is_one(),
     }
-}
-
-/// The running pods with their specs.
-fn running(pods: &NodePods) -> Vec<SampledPod> {
-    pods.running_with_spec()
-        .map(|(uid, spec, pod)| (uid.to_string(), spec.clone(), pod.clone()))
-        .collect()
 }
 
 async fn next_samples(monitor: &mut Option<LocalStorageMonitor>) -> Vec<LocalStorageSample> {

@@ -19,6 +19,7 @@ use std::time::Duration;
 use polylet_cri::RuntimeClient;
 use polylet_kit::subprocess::{SubprocessLimits, SubprocessPool};
 use polylet_kit::{Channel, Ctx};
+use polylet_model::PodUid;
 use polylet_model::cgroup::{CgroupDriver, CgroupName};
 use polylet_model::qos::QosClass;
 use polylet_walk::DiskUsage;
@@ -66,6 +67,11 @@ type WritableLayers = BTreeMap<String, DiskUsage>;
 
 /// A running pod: uid, spec and state.
 pub(crate) type SampledPod = (String, PodUsageSpec, RuntimePod);
+
+/// A copy of a running pod, to be measured beside the event loop.
+pub(crate) fn sampled_pod((uid, spec, pod): (&PodUid, &PodUsageSpec, &RuntimePod)) -> SampledPod {
+    (uid.to_string(), spec.clone(), pod.clone())
+}
 
 /// Measures on demand. Clones share the observer and the counters.
 #[derive(Clone)]
