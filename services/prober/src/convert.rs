@@ -12,7 +12,7 @@ use polylet_model::env;
 use polylet_model::ids::PodUid;
 use polylet_model::pod::{ContainerKind, Manifest, ManifestParseError};
 use polylet_model::probe::{self, ProbeHandler, ProbeKind, ProbeSpec};
-use polylet_watch::Update;
+use polylet_watch::{ProbeItemKey, Update};
 use polylet_wire::common::v1::{Cause, PodRef};
 use polylet_wire::podconfig::v1 as podconfig;
 use polylet_wire::{pleg, prober, time};
@@ -22,9 +22,6 @@ use crate::core::types::{
     ContainerProbes, HttpGet, ObservedChange, ObservedContainer, ObservedPod, PodChange, PodProbes,
     PodSource, ProbeConfig, ProbeId, ProbeOutcome, ProbeResult, ProbeTiming, ResolvedHandler,
 };
-
-/// Pod uid, container id and wire value of the kind.
-pub type ProbeStatusKey = (PodUid, String, i32);
 
 /// A network probe costs little, least of all one that is refused.
 const FIRST_RETRY: Duration = Duration::from_millis(10);
@@ -250,7 +247,7 @@ fn kind_to_wire(kind: ProbeKind) -> prober::v1::ProbeKind {
 /// A result as an item of the state stream.
 pub(crate) fn probe_status(
     (id, result): (&ProbeId, &ProbeResult),
-) -> (ProbeStatusKey, prober::v1::ProbeStatus) {
+) -> (ProbeItemKey, prober::v1::ProbeStatus) {
     let outcome = match result.outcome {
         ProbeOutcome::Success => prober::v1::Outcome::Success,
         ProbeOutcome::Failure => prober::v1::Outcome::Failure,

@@ -1,13 +1,13 @@
 //! The published results.
 
-use polylet_watch::Store;
+use polylet_watch::{ProbeItemKey, Store};
 use polylet_wire::prober::v1::ProbeStatus;
 
-use crate::convert::{self, ProbeStatusKey};
+use crate::convert;
 use crate::manager::Results;
 
 /// The store behind `WatchProbeStatuses`.
-pub type ProbeStatusStore = Store<ProbeStatusKey, ProbeStatus>;
+pub type ProbeStatusStore = Store<ProbeItemKey, ProbeStatus>;
 
 /// Publishes results as a state stream.
 pub struct Publisher(ProbeStatusStore);

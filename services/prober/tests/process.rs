@@ -8,7 +8,7 @@ use futures::StreamExt;
 use futures::stream::BoxStream;
 use hyper_util::rt::TokioIo;
 use polylet_model::PodUid;
-use polylet_watch::{Store, StreamObserver, Update, follow, serve};
+use polylet_watch::{ProbeItemKey, Store, StreamObserver, Update, follow, serve};
 use polylet_wire::common::v1::{Cause, PodRef};
 use polylet_wire::pleg::v1::pleg_service_server::{PlegService, PlegServiceServer};
 use polylet_wire::pleg::v1::*;
@@ -33,7 +33,7 @@ const TRACE: &str = "0af7651916cd43dd8448eb211c80319c";
 
 type Pods = Store<PodUid, Pod>;
 type States = Store<PodUid, PodState>;
-type StatusUpdate = Update<(PodUid, String, i32), ProbeStatus>;
+type StatusUpdate = Update<ProbeItemKey, ProbeStatus>;
 
 struct Pleg(States);
 

@@ -1,7 +1,7 @@
 //! Everything that the event loop reacts to.
 
 use polylet_model::PodUid;
-use polylet_watch::{Update, Value};
+use polylet_watch::{ProbeItemKey, Update, Value};
 use polylet_wire::device::v1::PodDevices;
 use polylet_wire::pleg::v1::{PodState, WatchRuntimeResponse};
 use polylet_wire::podconfig::v1::{MirrorPod, Pod, PodSource, WatchNodeResponse};
@@ -17,7 +17,7 @@ pub enum Input {
     /// Sandboxes and containers in the runtime.
     RuntimeState(Update<PodUid, PodState>),
     /// Results of probes.
-    Probe(Update<(PodUid, String, i32), ProbeStatus>),
+    Probe(Update<ProbeItemKey, ProbeStatus>),
     /// Devices of pods.
     PodDevices(Update<PodUid, PodDevices>),
     /// Name and handlers of the runtime.

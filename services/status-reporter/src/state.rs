@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use polylet_model::{ContainerId, Manifest, PodUid};
-use polylet_watch::{Update, Value};
+use polylet_watch::{ProbeItemKey, Update, Value};
 use polylet_wire::common::v1::Cause;
 use polylet_wire::device::v1::PodDevices;
 use polylet_wire::pleg::v1::PodState;
@@ -146,7 +146,7 @@ impl State {
         }
     }
 
-    fn handle_probe(&mut self, update: Update<(PodUid, String, i32), ProbeStatus>) {
+    fn handle_probe(&mut self, update: Update<ProbeItemKey, ProbeStatus>) {
         let facts = &mut self.manager.facts;
         match update {
             Update::Upsert((uid, container_id, kind), result) => {

@@ -2,7 +2,7 @@
 
 use jiff::SignedDuration;
 use polylet_model::PodUid;
-use polylet_watch::{PressureItemKey, Update, Value};
+use polylet_watch::{PressureItemKey, ProbeItemKey, Update, Value};
 use polylet_wire::common::v1::PodRef;
 use polylet_wire::eviction::v1::Pressure;
 use polylet_wire::pleg::v1::{PodState, WatchRuntimeResponse};
@@ -24,7 +24,7 @@ pub enum Input {
     /// The mount state of a pod's volumes, from volume-manager.
     Volumes(Update<PodUid, PodVolumes>),
     /// A probe's status by pod UID, container ID and probe kind, from prober.
-    ProbeStatus(Update<(PodUid, String, i32), ProbeStatus>),
+    ProbeStatus(Update<ProbeItemKey, ProbeStatus>),
     /// Node pressure conditions and evictions, from eviction.
     Pressure(Update<PressureItemKey, Pressure>),
     /// This node's object in the cluster, from pod-config.

@@ -11,6 +11,7 @@ use polylet_status_reporter::SharedStatus;
 use polylet_sync_coordinator::core::checkpoint::PodCheckpoint;
 use polylet_sync_coordinator::core::view::PodLifecycle;
 use polylet_volume_manager::core::layout::VolumeKey;
+use polylet_watch::ProbeItemKey;
 use polylet_wire::eviction::v1::Pressure;
 use polylet_wire::pleg::v1::{PodState, WatchRuntimeResponse};
 use polylet_wire::podconfig::v1::{Pod, PodSource};
@@ -144,7 +145,7 @@ pub struct Stores {
     /// volume-manager's volumes.
     pub volumes: Served<PodUid, PodVolumes>,
     /// The prober's results.
-    pub probe_results: Served<(PodUid, String, i32), ProbeStatus>,
+    pub probe_results: Served<ProbeItemKey, ProbeStatus>,
     /// eviction's pressure and evicted pods.
     pub pressure: Served<polylet_watch::PressureItemKey, Pressure>,
     /// sync-coordinator's pods.

@@ -61,7 +61,7 @@ pub use serve::{serve, serve_key};
 pub use store::Store;
 pub use store_item::{Encoded, StoreItem};
 pub use value::{Value, ValueWire, follow_value};
-pub use wire::{PressureItemKey, WatchWire};
+pub use wire::{PressureItemKey, ProbeItemKey, WatchWire};
 
 use std::time::Duration;
 

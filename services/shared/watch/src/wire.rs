@@ -161,8 +161,8 @@ watch_wire!(imagegc::v1::WatchImagesResponse, imagegc::v1::watch_images_response
     to_wire |id| imagegc::v1::ImageKey { id },
     from_wire |key: imagegc::v1::ImageKey| (!key.id.is_empty()).then_some(key.id));
 
-/// Pod uid, container id and probe kind.
-type ProbeItemKey = (PodUid, String, i32);
+/// Pod uid, container id and [kind](prober::v1::ProbeKind) of a probe.
+pub type ProbeItemKey = (PodUid, String, i32);
 
 fn probe_status_key(key: prober::v1::ProbeStatusKey) -> Option<ProbeItemKey> {
     (!key.container_id.is_empty()).then(|| (key.pod_uid.into(), key.container_id, key.kind))

@@ -1,6 +1,6 @@
 //! The state of the peers: one pod that starts.
 
-use polylet_model::PodUid;
+use polylet_watch::ProbeItemKey;
 use polylet_wire::common::v1::{Cause, PodRef};
 use polylet_wire::device::v1::{AllocatedDevice, ContainerDevices, PodDevices, ResourceDevices};
 use polylet_wire::pleg::v1::{Container, ContainerPhase, PodState, Sandbox};
@@ -126,7 +126,7 @@ pub(crate) fn device(healthy: bool) -> PodDevices {
     }
 }
 
-pub(crate) fn key() -> (PodUid, String, i32) {
+pub(crate) fn key() -> ProbeItemKey {
     ("u".into(), "c1".into(), ProbeKind::Readiness as i32)
 }
 

@@ -5,7 +5,7 @@ use std::thread::JoinHandle;
 
 use futures::stream::BoxStream;
 use polylet_model::PodUid;
-use polylet_watch::{Store, serve};
+use polylet_watch::{ProbeItemKey, Store, serve};
 use polylet_wire::device::v1::device_service_server::{DeviceService, DeviceServiceServer};
 use polylet_wire::device::v1::*;
 use polylet_wire::pleg::v1::pleg_service_server::{PlegService, PlegServiceServer};
@@ -37,7 +37,7 @@ pub(crate) struct Peers {
     pub(crate) others: Store<PodUid, Pod>,
     pub(crate) syncs: Store<PodUid, PodSync>,
     pub(crate) runtime_states: Store<PodUid, PodState>,
-    pub(crate) probes: Store<(PodUid, String, i32), ProbeStatus>,
+    pub(crate) probes: Store<ProbeItemKey, ProbeStatus>,
     pub(crate) devices: Store<PodUid, PodDevices>,
 }
 

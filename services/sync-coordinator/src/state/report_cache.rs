@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 
 use polylet_model::PodUid;
+use polylet_watch::ProbeItemKey;
 use polylet_wire::prober::v1::ProbeStatus;
 use polylet_wire::volume::v1::PodVolumes;
 
@@ -12,14 +13,11 @@ use crate::core::apply_result;
 use crate::core::checkpoint::PodTermination;
 use crate::core::view::PodSyncStatus;
 
-/// A probe by pod UID, container ID and [kind](polylet_wire::prober::v1::ProbeKind).
-pub(crate) type ProbeKey = (PodUid, String, i32);
-
 /// The latest reports by pod UID or probe.
 #[derive(Default)]
 pub(crate) struct ReportCache {
     pub(crate) evictions: BTreeMap<PodUid, PodTermination>,
-    pub(crate) probes: BTreeMap<ProbeKey, ProbeStatus>,
+    pub(crate) probes: BTreeMap<ProbeItemKey, ProbeStatus>,
     pub(crate) volumes: BTreeMap<PodUid, PodVolumes>,
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use polylet_kit::cause;
 use polylet_model::{Manifest, PodUid, declared_features};
-use polylet_watch::{PressureItemKey, Update};
+use polylet_watch::{PressureItemKey, ProbeItemKey, Update};
 use polylet_wire::common::v1::PodRef;
 use polylet_wire::eviction::v1::Pressure;
 use polylet_wire::eviction::v1::pressure::Fact;
@@ -17,7 +17,6 @@ use polylet_wire::volume::v1::PodVolumes;
 
 use super::State;
 use super::pod_worker::RefreshScope;
-use super::report_cache::ProbeKey;
 use super::stream_sync::SyncedStream;
 use crate::convert;
 use crate::core::apply_result;
@@ -246,7 +245,7 @@ impl State {
     }
 
     /// Handles the status of a probe.
-    pub(crate) fn handle_probe_status(&mut self, update: Update<ProbeKey, ProbeStatus>) {
+    pub(crate) fn handle_probe_status(&mut self, update: Update<ProbeItemKey, ProbeStatus>) {
         match update {
             Update::Upsert((uid, container, kind), status) => {
                 if let Some(worker) = self.workers.get_mut(&uid)

@@ -51,3 +51,9 @@ pub(super) enum InitialSync {
     Listed(BTreeSet<PodUid>),
     Done,
 }
+
+/// The ids of all sandboxes and containers.
+pub(super) fn ids(status: &PodStatus) -> impl Iterator<Item = &str> {
+    let sandboxes = status.sandboxes.iter().map(|s| s.id.as_str());
+    sandboxes.chain(status.containers.iter().map(|c| c.id.as_str()))
+}
