@@ -42,8 +42,8 @@ pub fn pod_name(from: Option<PodRef>) -> Option<PodName> {
         namespace,
         name,
     } = from?;
-    layout::is_safe_uid(&uid).then_some(PodName {
-        uid,
+    layout::is_safe_uid(&uid).then(|| PodName {
+        uid: uid.into(),
         namespace,
         name,
     })
@@ -52,7 +52,7 @@ pub fn pod_name(from: Option<PodRef>) -> Option<PodName> {
 /// A pod for the wire.
 pub fn pod_ref(pod: &PodName) -> PodRef {
     PodRef {
-        uid: pod.uid.clone(),
+        uid: pod.uid.to_string(),
         namespace: pod.namespace.clone(),
         name: pod.name.clone(),
     }
@@ -160,7 +160,7 @@ pub fn object(kind: ObjectKind, from: WatchObjectResponse) -> ObjectState {
 pub fn certificate_request(key: &CertificateKey) -> WatchPodCertificateRequest {
     WatchPodCertificateRequest {
         pod: Some(PodRef {
-            uid: key.uid.clone(),
+            uid: key.uid.to_string(),
             namespace: key.namespace.clone(),
             name: key.pod.clone(),
         }),
@@ -191,7 +191,7 @@ pub fn token_request(key: &PodTokenKey) -> IssueTokenRequest {
     let audiences = (!key.audience.is_empty()).then(|| key.audience.clone());
     IssueTokenRequest {
         pod: Some(PodRef {
-            uid: key.uid.clone(),
+            uid: key.uid.to_string(),
             namespace: key.namespace.clone(),
             name: key.pod.clone(),
         }),
@@ -275,7 +275,7 @@ pub fn volume_stats((volume, usage): (MountedVolume, DriverUsage)) -> VolumeStat
         used: usage.used,
     };
     VolumeStats {
-        pod_uid: volume.uid,
+        pod_uid: volume.uid.into(),
         name: volume.name,
         host_path: volume.host_path,
         claim: volume.claim,

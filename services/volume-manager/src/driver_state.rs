@@ -21,12 +21,14 @@ pub struct DriverState {
 
 impl DriverState {
     /// Publishes what has changed.
-    pub fn publish(&self, state: &StateOfWorld) {
-        let (drivers, sizes) = (convert::drivers(state), convert::claim_sizes(state));
-        let in_use = convert::volumes_in_use(state);
-        self.sizes.send_if_modified(|old| replace(old, sizes));
+    pub fn publish(&self, state: &mut StateOfWorld) {
+        let drivers = convert::drivers(state);
         self.drivers.send_if_modified(|old| replace(old, drivers));
-        self.in_use.send_if_modified(|old| replace(old, in_use));
+        if state.refresh_claims() {
+            let (sizes, in_use) = (convert::claim_sizes(state), convert::volumes_in_use(state));
+            self.sizes.send_if_modified(|old| replace(old, sizes));
+            self.in_use.send_if_modified(|old| replace(old, in_use));
+        }
     }
 }
 

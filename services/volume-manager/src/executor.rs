@@ -232,7 +232,11 @@ impl OperationExecutor {
         let stored = run_blocking(&path, move || metadata::store(&layout, metadata)).await;
         if let Err(error) = stored {
             let error = report(&error);
-            tracing::warn!(pod_uid = uid, error, "failed to store pod metadata");
+            tracing::warn!(
+                pod_uid = uid.as_str(),
+                error,
+                "failed to store pod metadata"
+            );
         }
     }
 }

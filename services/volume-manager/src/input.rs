@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use polylet_model::PodUid;
 use polylet_wire::common::v1::Cause;
 use polylet_wire::volume::v1::PodVolumes;
 use tokio::sync::oneshot;
@@ -38,7 +39,7 @@ pub type Reply = oneshot::Sender<Result<PodVolumes, DeclareError>>;
 #[derive(Debug)]
 pub struct SubPathRequest {
     /// The uid of the pod.
-    pub uid: String,
+    pub uid: PodUid,
     /// The name of the container.
     pub container: String,
     /// The subPaths.

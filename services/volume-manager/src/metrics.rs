@@ -29,8 +29,9 @@ pub(crate) fn register_counts() {
 
 /// Sets the numbers of volumes.
 pub(crate) fn set_volumes(counts: &VolumeCounts) {
-    let totals = counts.totals().into_iter();
-    VOLUMES.replace(totals.map(|((plugin, state), count)| (vec![plugin, state], count as f64)));
+    let totals = counts.totals().iter();
+    let series = totals.map(|(key, count)| (vec![key.0.as_str(), key.1], *count as f64));
+    VOLUMES.replace(series);
 }
 
 /// Counts an operation on a volume that has ended.

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use polylet_machine::mountinfo::Mount;
+use polylet_model::PodUid;
 
 use crate::core::actual_state::{ReconstructedPod, ReconstructedVolume};
 use crate::core::layout::{self, Layout, VolumeId};
@@ -21,7 +22,7 @@ pub fn pods(layout: &Layout) -> Result<Vec<ReconstructedPod>, VolumeError> {
             tracing::warn!(path = %path.display(), "not the directory of a pod; ignoring it");
             continue;
         }
-        pods.push(pod(layout, &uid, &mounts)?);
+        pods.push(pod(layout, &uid.into(), &mounts)?);
     }
     Ok(pods)
 }
@@ -33,12 +34,12 @@ fn list(path: &Path) -> Result<Vec<String>, VolumeError> {
     })
 }
 
-fn pod(layout: &Layout, uid: &str, mounts: &[Mount]) -> Result<ReconstructedPod, VolumeError> {
+fn pod(layout: &Layout, uid: &PodUid, mounts: &[Mount]) -> Result<ReconstructedPod, VolumeError> {
     let mut volumes = BTreeMap::new();
     let dir = layout.pod(uid).join("volumes");
     for plugin in list(&dir)? {
         for name in list(&dir.join(&plugin))? {
-            let id = VolumeId::new(uid, &plugin, &name);
+            let id = VolumeId::new(uid.clone(), &plugin, &name);
             let ready = is_ready(layout, &id, mounts);
             let data_file = (plugin == layout::CSI).then(|| layout.volume(&id).join(data::DATA));
             let in_use = data_file.and_then(|file| data::in_use(&file));
@@ -52,7 +53,7 @@ fn pod(layout: &Layout, uid: &str, mounts: &[Mount]) -> Result<ReconstructedPod,
         let links = layout::device_plugin(plugin)
             .map(|name| layout.pod(uid).join(layout::DEVICES).join(name));
         for name in list(&links.unwrap_or_default())? {
-            let id = VolumeId::new(uid, plugin, &name);
+            let id = VolumeId::new(uid.clone(), plugin, &name);
             let bound = layout.device(&id);
             let volume = ReconstructedVolume {
                 // Its link may lead to a file system that does not answer.

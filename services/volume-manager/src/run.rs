@@ -55,7 +55,7 @@ pub struct EventLoop {
     /// Where operations send their results.
     inputs: mpsc::Sender<Input>,
     /// The span that last caused a change of each pod.
-    causes: BTreeMap<String, Cause>,
+    causes: BTreeMap<PodUid, Cause>,
     warnings: WarningSchedule,
     counts: VolumeCounts,
     /// Cancels the operations that set volumes up.
@@ -63,7 +63,7 @@ pub struct EventLoop {
 }
 
 /// Replies that wait until the status of their pod has been published.
-type PendingReplies = Vec<(String, Reply)>;
+type PendingReplies = Vec<(PodUid, Reply)>;
 
 impl EventLoop {
     /// An event loop without certificates, events and published drivers.
@@ -195,7 +195,7 @@ impl EventLoop {
             Input::Certificate(key, report) => self.state.update_certificate(&key, report),
             Input::OperationFinished(result, cause) => {
                 if let Some(cause) = cause {
-                    let uid = result.operation.pod_uid().to_owned();
+                    let uid = result.operation.pod_uid().clone();
                     self.causes.insert(uid, cause);
                 }
                 self.record_health(&result);
@@ -230,7 +230,7 @@ impl EventLoop {
         let pod = self.state.pod(&uid);
         let span = tracing::info_span!(
             "volume.sub_paths",
-            k8s.pod.uid = uid,
+            k8s.pod.uid = uid.as_str(),
             k8s.pod.name = pod.name,
             k8s.namespace.name = pod.namespace,
             k8s.container.name = sub_paths.container,
@@ -249,7 +249,7 @@ impl EventLoop {
 
     fn accept_declaration(
         &mut self,
-        uid: String,
+        uid: PodUid,
         cause: Option<Cause>,
         reply: Reply,
         replies: &mut PendingReplies,
@@ -271,11 +271,12 @@ impl EventLoop {
                 cancel.cancel();
             }
         }
-        self.objects.set(self.state.watched_objects());
-        self.tokens.set(self.state.tokens());
-        self.certificates.set(self.state.certificates());
+        let subscriptions = self.state.take_subscription_changes();
+        self.objects.apply(subscriptions.objects);
+        self.tokens.apply(subscriptions.tokens);
+        self.certificates.apply(subscriptions.certificates);
         self.publish(now);
-        self.drivers.publish(&self.state);
+        self.drivers.publish(&mut self.state);
         let updates = self.state.allocatable_updates();
         self.allocatable_updates
             .send_if_modified(|old| replace(old, updates));
@@ -287,10 +288,7 @@ impl EventLoop {
                 r#ref: Some(convert::pod_ref(&self.state.pod(&uid))),
                 ..PodVolumes::default()
             };
-            respond(
-                reply,
-                Ok(self.store.get(uid.as_str()).unwrap_or_else(removed)),
-            );
+            respond(reply, Ok(self.store.get(&uid).unwrap_or_else(removed)));
         }
     }
 
@@ -304,11 +302,11 @@ impl EventLoop {
                         self.emit_warning(&uid, message);
                     }
                     let cause = self.causes.get(&uid).cloned();
-                    self.store
-                        .upsert(uid.as_str().into(), convert::pod_volumes(&status, cause));
+                    let volumes = convert::pod_volumes(&status, cause);
+                    self.store.upsert(uid.clone(), volumes);
                 }
                 None => {
-                    self.store.remove(uid.as_str());
+                    self.store.remove(&uid);
                     self.causes.remove(&uid);
                     self.warnings.remove(&uid);
                 }
@@ -325,7 +323,7 @@ impl EventLoop {
         }
     }
 
-    fn emit_warning(&self, uid: &str, message: String) {
+    fn emit_warning(&self, uid: &PodUid, message: String) {
         let reason = event_reason(&message).unwrap_or("FailedMount");
         (self.events)(Event {
             subject: EventSubject::Pod(self.state.pod(uid)),

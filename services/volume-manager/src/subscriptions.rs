@@ -1,9 +1,11 @@
 //! Subscriptions to what pods refer to: one task for each, as long as some pod does.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use polylet_kit::CancellationToken;
+
+use crate::core::state_of_world::SubscriptionChange;
 
 /// Starts a subscription that ends when the token is cancelled.
 pub type Subscribe<K> = Rc<dyn Fn(K, CancellationToken)>;
@@ -23,20 +25,23 @@ impl<K: Ord + Clone> Subscriptions<K> {
         }
     }
 
-    /// Starts and ends subscriptions, so that there is one for each of these keys.
-    pub fn set(&mut self, keys: BTreeSet<K>) {
-        self.active.retain(|key, token| {
-            let desired = keys.contains(key);
-            if !desired {
-                token.cancel();
-            }
-            desired
-        });
-        for key in keys {
-            if !self.active.contains_key(&key) {
-                let token = CancellationToken::new();
-                (self.subscribe)(key.clone(), token.clone());
-                self.active.insert(key, token);
+    /// Starts and ends subscriptions. One that is there goes on.
+    pub fn apply(&mut self, changes: Vec<SubscriptionChange<K>>) {
+        for change in changes {
+            match change {
+                SubscriptionChange::Subscribe(key) => {
+                    let subscribe = &self.subscribe;
+                    self.active.entry(key).or_insert_with_key(|key| {
+                        let token = CancellationToken::new();
+                        subscribe(key.clone(), token.clone());
+                        token
+                    });
+                }
+                SubscriptionChange::Unsubscribe(key) => {
+                    if let Some(token) = self.active.remove(&key) {
+                        token.cancel();
+                    }
+                }
             }
         }
     }

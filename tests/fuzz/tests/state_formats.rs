@@ -212,7 +212,7 @@ fn eviction(dir: &Path) -> bool {
 
 fn volume_manager(dir: &Path) -> bool {
     let layout = polylet_volume_manager::core::layout::Layout::new(dir);
-    let metadata = polylet_volume_manager::volume::metadata::load(&layout, "u1");
+    let metadata = polylet_volume_manager::volume::metadata::load(&layout, &"u1".into());
     !metadata.pod.namespace.is_empty()
 }
 

@@ -1,9 +1,10 @@
 //! The actual state of world: the volumes that are there, and the operations on them.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use jiff::Timestamp;
+use polylet_model::PodUid;
 
 use super::layout::{self, VolumeId, VolumeKey};
 use super::mount_plan::MountPlan;
@@ -88,8 +89,8 @@ pub(super) enum Finished {
 /// The volumes of all pods that are there.
 #[derive(Debug, Default)]
 pub(super) struct ActualStateOfWorld {
-    pods: BTreeMap<String, ActualPod>,
-    metadata: BTreeMap<String, PodMetadata>,
+    pods: BTreeMap<PodUid, ActualPod>,
+    metadata: BTreeMap<PodUid, PodMetadata>,
 }
 
 impl ActualStateOfWorld {
@@ -117,7 +118,7 @@ impl ActualStateOfWorld {
     }
 
     /// The uids of all pods.
-    pub(super) fn uids(&self) -> impl Iterator<Item = &String> {
+    pub(super) fn uids(&self) -> impl Iterator<Item = &PodUid> {
         self.pods.keys()
     }
 
@@ -127,8 +128,8 @@ impl ActualStateOfWorld {
     }
 
     /// Adds a pod without volumes, unless it is there.
-    pub(super) fn add_pod(&mut self, uid: &str) {
-        self.pods.entry(uid.to_owned()).or_default();
+    pub(super) fn add_pod(&mut self, uid: &PodUid) {
+        self.pods.entry(uid.clone()).or_default();
     }
 
     /// What was stored of a pod when this process started.
@@ -150,15 +151,16 @@ impl ActualStateOfWorld {
             || metadata.is_some_and(|metadata| metadata.host_paths.contains_key(&id.name))
     }
 
-    /// The attached volumes, by their names in the Node's `volumesInUse`.
-    pub(super) fn in_use(&self) -> BTreeSet<String> {
-        let volumes = self.pods.values().flat_map(|pod| pod.volumes.values());
-        volumes.filter_map(|volume| volume.in_use.clone()).collect()
+    /// The attached volumes of a pod, by their names in the Node's `volumesInUse`.
+    pub(super) fn in_use(&self, uid: &str) -> impl Iterator<Item = &String> {
+        let volumes = self.pods.get(uid).into_iter();
+        let volumes = volumes.flat_map(|pod| pod.volumes.values());
+        volumes.filter_map(|volume| volume.in_use.as_ref())
     }
 
     /// Whether another pod has a persistent volume, or an operation on it is running.
     pub(super) fn is_used_by_other_pod(&self, uid: &str, persistent_volume: &str) -> bool {
-        let others = self.pods.iter().filter(|(other, _)| *other != uid);
+        let others = self.pods.iter().filter(|(other, _)| **other != *uid);
         let mut volumes = others.flat_map(|(_, pod)| &pod.volumes);
         volumes.any(|(key, volume)| key.1 == persistent_volume && is_persistent(key, volume))
     }

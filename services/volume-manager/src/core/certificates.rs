@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use polylet_model::PodUid;
+
 use super::blocked::Blocked;
 use super::bytes::Bytes;
 use super::pem;
@@ -13,7 +15,7 @@ const NOT_ISSUED: &str = "credential bundle is not issued yet";
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct CertificateKey {
     /// The uid of the pod.
-    pub uid: String,
+    pub uid: PodUid,
     /// The namespace of the pod.
     pub namespace: String,
     /// The name of the pod.
@@ -32,6 +34,17 @@ pub struct CertificateKey {
     pub max_expiration_seconds: i32,
     /// `userAnnotations`, for the signer.
     pub annotations: BTreeMap<String, String>,
+}
+
+impl CertificateKey {
+    /// Comes before all certificates of a pod, and after those of pods before it.
+    pub(super) fn first_of(uid: &PodUid) -> Self {
+        CertificateKey {
+            uid: uid.clone(),
+            max_expiration_seconds: i32::MIN,
+            ..CertificateKey::default()
+        }
+    }
 }
 
 /// A certificate as files; an empty path means no file.

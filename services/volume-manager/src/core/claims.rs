@@ -63,7 +63,7 @@ fn find_bound(
         return missing("the object is not a claim".to_owned());
     };
     let pod = &spec.pod_context.pod;
-    if spec.ephemeral && claim.owner.as_ref() != Some(&pod.uid) {
+    if spec.ephemeral && claim.owner.as_deref() != Some(pod.uid.as_str()) {
         let (namespace, name) = (&spec.key.namespace, &spec.key.name);
         return missing(format!(
             "PVC {namespace}/{name} was not created for pod {}/{} (pod is not owner)",

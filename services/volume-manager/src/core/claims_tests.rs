@@ -12,7 +12,7 @@ use super::pod::PodName;
 use super::reference_key::{ObjectKind, ReferenceKey};
 use super::references::ObjectState;
 use super::spec::Allocatable;
-use super::state_of_world::StateOfWorld;
+use super::state_of_world::{StateOfWorld, SubscriptionChange};
 use super::status::VolumePhase;
 
 fn at(second: i64) -> Timestamp {
@@ -68,7 +68,7 @@ fn persistent(claim: &str, source: (&str, Value)) -> Value {
 }
 
 fn message(state: &StateOfWorld) -> (VolumePhase, String) {
-    let status = state.status("u", at(0)).unwrap();
+    let status = state.status(&"u".into(), at(0)).unwrap();
     (status.volumes[0].phase, status.volumes[0].message.clone())
 }
 
@@ -82,10 +82,9 @@ const PREFIX: &str = "Unable to attach or mount volumes: unmounted volumes=[v], 
 fn a_volume_waits_until_its_claim_is_bound() {
     let mut state = declared(by_claim());
     assert_eq!(message(&state).0, VolumePhase::Waiting);
-    assert_eq!(
-        state.watched_objects(),
-        [key(ObjectKind::Claim, "data")].into()
-    );
+    let subscribe = |kind, name| SubscriptionChange::Subscribe(key(kind, name));
+    let changes = state.take_subscription_changes().objects;
+    assert_eq!(changes, [subscribe(ObjectKind::Claim, "data")]);
     let assert_waits = |state: &StateOfWorld, expected: &str| {
         assert_eq!(
             message(state),
@@ -101,8 +100,8 @@ fn a_volume_waits_until_its_claim_is_bound() {
     assert_waits(&state, "PVC is not bound");
     receive(&mut state, ObjectKind::Claim, "data", claim("pv1", "Bound"));
     // The persistent volume is watched as soon as its name is known.
-    let watched = state.watched_objects();
-    assert!(watched.contains(&key(ObjectKind::PersistentVolume, "pv1")));
+    let changes = state.take_subscription_changes().objects;
+    assert_eq!(changes, [subscribe(ObjectKind::PersistentVolume, "pv1")]);
     let host = || ("hostPath", json!({"path": "/data"}));
     receive(
         &mut state,
@@ -131,7 +130,7 @@ fn a_volume_waits_until_its_claim_is_bound() {
         let result = Ok(());
         state.finish_operation(OperationResult { operation, result }, at(0));
     }
-    let status = state.status("u", at(0)).unwrap();
+    let status = state.status(&"u".into(), at(0)).unwrap();
     assert_eq!(status.volumes[0].host_path, "/data");
     assert_eq!(status.volumes[0].phase, VolumePhase::Mounted);
     // Deleted while in use: the mount stays.
@@ -139,6 +138,40 @@ fn a_volume_waits_until_its_claim_is_bound() {
     leaving["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
     receive(&mut state, ObjectKind::Claim, "data", leaving);
     assert!(state.start_operations(at(1)).is_empty());
+}
+
+#[test]
+fn a_change_of_the_pod_forgets_none_of_its_objects() {
+    let spec = |annotation: &str| {
+        let field = json!({"path": "a", "fieldRef": {"fieldPath": "metadata.annotations"}});
+        let pod = json!({
+            "metadata": {"namespace": "ns", "name": "p", "uid": "u",
+                "annotations": {"a": annotation}},
+            "spec": {"volumes": [by_claim(), {"name": "d", "downwardAPI": {"items": [field]}}],
+                "containers": [{"name": "c", "volumeMounts": [
+                    {"name": "v", "mountPath": "/v"}, {"name": "d", "mountPath": "/d"}]}]},
+        });
+        let json = serde_json::to_vec(&pod).unwrap();
+        Arc::new(manifest::parse(&json, Allocatable::default()).unwrap())
+    };
+    let mut state = declared(by_claim());
+    let name = state.pod(&"u".into());
+    state.apply("d", 2, name.clone(), spec("1")).unwrap();
+    receive(&mut state, ObjectKind::Claim, "data", claim("pv1", "Bound"));
+    let source = persistent("c1", ("hostPath", json!({"path": "/data"})));
+    receive(&mut state, ObjectKind::PersistentVolume, "pv1", source);
+    let set_up = |state: &mut StateOfWorld| {
+        for operation in state.start_operations(at(0)) {
+            let result = Ok(());
+            state.finish_operation(OperationResult { operation, result }, at(0));
+        }
+        message(state)
+    };
+    assert_eq!(set_up(&mut state), (VolumePhase::Mounted, String::new()));
+    state.take_subscription_changes();
+    state.apply("d", 3, name, spec("2")).unwrap();
+    assert_eq!(set_up(&mut state), (VolumePhase::Mounted, String::new()));
+    assert_eq!(state.take_subscription_changes(), Default::default());
 }
 
 #[test]
@@ -166,7 +199,7 @@ fn a_single_pod_volume_waits_for_the_other_pod() {
         matches!(&operations[..], [Operation::SetUp(id, _)] if id.uid == "u"),
         "{operations:?}"
     );
-    let status = state.status("w", at(0)).unwrap();
+    let status = state.status(&"w".into(), at(0)).unwrap();
     let expected = "MountVolume.SetUp failed for volume \"pv1\" : volume uses the ReadWriteOncePod access mode and is already in use by another pod";
     assert_eq!(status.volumes[0].message, expected);
     for operation in operations {
@@ -220,9 +253,12 @@ fn a_local_volume_has_the_name_of_the_persistent_volume() {
     }
     state.take_changes(at(0));
     let path = "/root/pods/u/volumes/kubernetes.io~local-volume/pv1";
-    assert_eq!(state.status("u", at(0)).unwrap().volumes[0].host_path, path);
+    assert_eq!(
+        state.status(&"u".into(), at(0)).unwrap().volumes[0].host_path,
+        path
+    );
     // Needed after a restart without an API server.
-    let stored = state.metadata_to_store("u").unwrap().host_paths;
+    let stored = state.metadata_to_store(&"u".into()).unwrap().host_paths;
     assert_eq!(stored, BTreeMap::from([("v".to_owned(), path.to_owned())]));
 }
 
@@ -230,10 +266,9 @@ fn a_local_volume_has_the_name_of_the_persistent_volume() {
 fn an_ephemeral_claim_must_be_owned_by_the_pod() {
     let mut state =
         declared(json!({"name": "v", "ephemeral": {"volumeClaimTemplate": {"spec": {}}}}));
-    assert_eq!(
-        state.watched_objects(),
-        [key(ObjectKind::Claim, "p-v")].into()
-    );
+    let subscribe = |kind, name| SubscriptionChange::Subscribe(key(kind, name));
+    let changes = state.take_subscription_changes().objects;
+    assert_eq!(changes, [subscribe(ObjectKind::Claim, "p-v")]);
     let mut ephemeral = claim("pv1", "Bound");
     receive(&mut state, ObjectKind::Claim, "p-v", ephemeral.clone());
     let expected = "PVC ns/p-v was not created for pod ns/p (pod is not owner)";
@@ -245,9 +280,6 @@ fn an_ephemeral_claim_must_be_owned_by_the_pod() {
     ephemeral["metadata"]["ownerReferences"] =
         json!([{"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": "u", "controller": true}]);
     receive(&mut state, ObjectKind::Claim, "p-v", ephemeral);
-    assert!(
-        state
-            .watched_objects()
-            .contains(&key(ObjectKind::PersistentVolume, "pv1"))
-    );
+    let changes = state.take_subscription_changes().objects;
+    assert_eq!(changes, [subscribe(ObjectKind::PersistentVolume, "pv1")]);
 }

@@ -3,7 +3,7 @@
 mod attach_limits;
 mod resize;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ use super::pod::PodName;
 use super::reference_key::{ObjectKind, ReferenceKey};
 use super::references::ObjectState;
 use super::spec::Allocatable;
-use super::state_of_world::StateOfWorld;
+use super::state_of_world::{StateOfWorld, SubscriptionChange};
 use super::status::VolumePhase;
 use super::tokens::IssuedToken;
 
@@ -109,8 +109,14 @@ fn by_claim() -> Value {
 }
 
 fn message(state: &StateOfWorld) -> String {
-    let status = state.status("u", at(0)).unwrap();
+    let status = state.status(&"u".into(), at(0)).unwrap();
     status.volumes[0].message.clone()
+}
+
+/// The attached volumes, as published.
+fn in_use(state: &mut StateOfWorld) -> Vec<String> {
+    state.refresh_claims();
+    state.volumes_in_use().into_iter().collect()
 }
 
 /// Runs all operations, which succeed.
@@ -137,7 +143,7 @@ fn an_attached_volume_waits_until_the_node_status_lists_it() {
     let mut state = ready("volumeMounts");
     driver(&mut state, json!({"attachRequired": true}));
     // Listed as in use before it is attached.
-    assert_eq!(state.volumes_in_use(), BTreeSet::from([IN_USE.to_owned()]));
+    assert_eq!(in_use(&mut state), [IN_USE]);
     let attachment = attachment_name("vol", DRIVER, "n");
     let attached = json!({"metadata": {"name": attachment}, "status": {"attached": true},
         "spec": {"attacher": DRIVER, "nodeName": "n", "source": {}}});
@@ -162,12 +168,12 @@ fn an_attached_volume_waits_until_the_node_status_lists_it() {
         ObjectState::Absent,
     );
     assert!(state.start_operations(at(1)).is_empty());
-    assert_eq!(state.volumes_in_use(), BTreeSet::from([IN_USE.to_owned()]));
-    let name = state.pod("u");
+    assert_eq!(in_use(&mut state), [IN_USE]);
+    let name = state.pod(&"u".into());
     state.release("d", 2, name).unwrap();
-    assert_eq!(state.volumes_in_use(), BTreeSet::from([IN_USE.to_owned()]));
+    assert_eq!(in_use(&mut state), [IN_USE]);
     run_all(&mut state, 2);
-    assert!(state.volumes_in_use().is_empty());
+    assert!(in_use(&mut state).is_empty());
 }
 
 #[test]
@@ -193,7 +199,7 @@ fn a_volume_with_affinity_to_other_nodes_is_not_mounted() {
     node(&mut state, "b", &[]);
     assert!(state.start_operations(at(1)).is_empty());
     assert_eq!(
-        state.status("u", at(1)).unwrap().volumes[0].phase,
+        state.status(&"u".into(), at(1)).unwrap().volumes[0].phase,
         VolumePhase::Mounted
     );
 }
@@ -211,7 +217,7 @@ fn the_volume_mode_must_match_its_use() {
     };
     assert_eq!(id.plugin, layout::CSI_DEVICE);
     assert!(matches!(&**plan, MountPlan::Csi(csi) if csi.block));
-    let status = state.status("u", at(0)).unwrap();
+    let status = state.status(&"u".into(), at(0)).unwrap();
     assert_eq!(
         status.volumes[0].host_path,
         "/root/pods/u/volumeDevices/kubernetes.io~csi/pv"
@@ -231,7 +237,10 @@ fn tokens_are_passed_and_volumes_republished() {
         json!({"tokenRequests": requests, "requiresRepublish": true}),
     );
     assert!(state.start_operations(at(0)).is_empty(), "no token yet");
-    let key = state.tokens().into_iter().next().unwrap();
+    let changes = state.take_subscription_changes().tokens;
+    let [SubscriptionChange::Subscribe(key)] = &changes[..] else {
+        panic!("{changes:?}")
+    };
     assert_eq!(
         (key.audience.as_str(), key.expiration_seconds),
         ("vault", 600)
@@ -241,7 +250,7 @@ fn tokens_are_passed_and_volumes_republished() {
             token: token.as_bytes().to_vec().into(),
             expires_at: at(600),
         };
-        state.update_token(&key, Ok(issued), at(0));
+        state.update_token(key, Ok(issued), at(0));
     };
     issue(&mut state, "t1");
     let operations = run_all(&mut state, 0);

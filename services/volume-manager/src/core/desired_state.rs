@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
+use polylet_model::PodUid;
 use thiserror::Error;
 
 use super::blocked::Blocked;
@@ -33,7 +34,7 @@ pub enum DeclareError {
     #[error("pod {uid}: sequence {given} is stale, the last is {last}")]
     Stale {
         /// The uid of the pod.
-        uid: String,
+        uid: PodUid,
         /// The sequence of the declaration.
         given: u64,
         /// The last sequence received.
@@ -43,7 +44,7 @@ pub enum DeclareError {
     #[error("pod {uid}: sequence {sequence} conflicts with an earlier declaration")]
     Conflict {
         /// The uid of the pod.
-        uid: String,
+        uid: PodUid,
         /// The sequence.
         sequence: u64,
     },
@@ -105,8 +106,8 @@ const MAX_REMEMBERED: usize = 1024;
 pub struct DesiredStateOfWorld {
     client_id: Option<String>,
     superseded: VecDeque<String>,
-    pods: BTreeMap<String, DesiredPod>,
-    removed: VecDeque<(String, u64)>,
+    pods: BTreeMap<PodUid, DesiredPod>,
+    removed: VecDeque<(PodUid, u64)>,
     complete: bool,
 }
 
@@ -122,7 +123,7 @@ impl DesiredStateOfWorld {
     }
 
     /// The uids of all declared pods.
-    pub fn uids(&self) -> impl Iterator<Item = &String> {
+    pub fn uids(&self) -> impl Iterator<Item = &PodUid> {
         self.pods.keys()
     }
 
@@ -230,8 +231,11 @@ impl DesiredStateOfWorld {
 
     /// Removes a pod of which nothing is left. Late declarations of it are refused.
     pub fn remove(&mut self, uid: &str) {
-        if let Some(pod) = self.pods.remove(uid).filter(|pod| pod.current) {
-            self.removed.push_back((uid.to_owned(), pod.sequence));
+        let Some((uid, pod)) = self.pods.remove_entry(uid) else {
+            return;
+        };
+        if pod.current {
+            self.removed.push_back((uid, pod.sequence));
             if self.removed.len() > MAX_REMEMBERED {
                 self.removed.pop_front();
             }

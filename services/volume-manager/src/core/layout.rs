@@ -3,6 +3,7 @@
 
 use std::path::{Path, PathBuf};
 
+use polylet_model::PodUid;
 use serde::{Deserialize, Serialize};
 
 /// Directory name of emptyDir volumes, and of the `ready` markers of volumes.
@@ -43,7 +44,7 @@ pub type VolumeKey = (String, String);
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct VolumeId {
     /// The uid of the pod.
-    pub uid: String,
+    pub uid: PodUid,
     /// The plugin name.
     pub plugin: String,
     /// The name of the volume in the pod, or of the persistent volume.
@@ -52,7 +53,7 @@ pub struct VolumeId {
 
 impl VolumeId {
     /// The volume `name` of plugin `plugin` in pod `uid`.
-    pub fn new(uid: &str, plugin: &str, name: &str) -> Self {
+    pub fn new(uid: impl Into<PodUid>, plugin: &str, name: &str) -> Self {
         let (uid, plugin, name) = (uid.into(), plugin.into(), name.into());
         Self { uid, plugin, name }
     }
@@ -145,7 +146,7 @@ impl Layout {
                 self.root.join(local).join(&id.name)
             }
         };
-        all.join(&id.uid)
+        all.join(id.uid.as_str())
     }
 
     /// The mount of a disk that is a local persistent volume, shared by its pods.

@@ -288,7 +288,7 @@ impl ManifestParser<'_> {
         let metadata = &self.pod.metadata;
         PodContext {
             pod: PodName {
-                uid: metadata.uid.clone().unwrap_or_default(),
+                uid: metadata.uid.clone().unwrap_or_default().into(),
                 namespace: self.namespace(),
                 name: metadata.name.clone().unwrap_or_default(),
             },

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
+use polylet_model::PodUid;
 use polylet_schedule::BackoffPolicy;
 
 use super::layout::VolumeId;
@@ -20,12 +21,12 @@ pub enum Operation {
     /// Unmount a volume and delete what belongs to the pod.
     TearDown(VolumeId),
     /// Delete the directory of a pod that has no volumes any more.
-    RemovePodDir(String),
+    RemovePodDir(PodUid),
 }
 
 impl Operation {
     /// The uid of the pod.
-    pub fn pod_uid(&self) -> &str {
+    pub fn pod_uid(&self) -> &PodUid {
         match self {
             Self::SetUp(id, _) | Self::Update(id, _, _) | Self::TearDown(id) => &id.uid,
             Self::RemovePodDir(uid) => uid,

@@ -2,11 +2,13 @@
 
 use std::collections::BTreeMap;
 
+use polylet_model::PodUid;
+
 /// Identifies one pod.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct PodName {
     /// The uid; the key of all state.
-    pub uid: String,
+    pub uid: PodUid,
     /// The namespace.
     pub namespace: String,
     /// The name.

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
+use polylet_model::PodUid;
 
 use super::actual_state::{ActualPod, ActualVolume, MountState};
 use super::blocked::Blocked;
@@ -49,7 +50,12 @@ impl Plan {
 }
 
 /// The plan for one pod.
-pub fn reconcile(uid: &str, desired: &DesiredVolumes, actual: &ActualPod, now: Timestamp) -> Plan {
+pub fn reconcile(
+    uid: &PodUid,
+    desired: &DesiredVolumes,
+    actual: &ActualPod,
+    now: Timestamp,
+) -> Plan {
     match desired {
         DesiredVolumes::Unknown => Plan::default(),
         // The directory is being deleted: a new desired state waits for the end of that.
@@ -60,7 +66,7 @@ pub fn reconcile(uid: &str, desired: &DesiredVolumes, actual: &ActualPod, now: T
 }
 
 fn reconcile_present(
-    uid: &str,
+    uid: &PodUid,
     volumes: &BTreeMap<VolumeKey, Result<Arc<MountPlan>, Blocked>>,
     actual: &ActualPod,
     now: Timestamp,
@@ -98,7 +104,7 @@ fn reconcile_present(
             }
         };
         plan.start_or_wait(&volume.operation, Some(desired), now, || {
-            let id = VolumeId::new(uid, &key.0, &key.1);
+            let id = VolumeId::new(uid.clone(), &key.0, &key.1);
             match update {
                 Some(update) => Operation::Update(id, desired.clone(), update),
                 None => Operation::SetUp(id, desired.clone()),
@@ -108,16 +114,16 @@ fn reconcile_present(
     plan
 }
 
-fn reconcile_absent(uid: &str, actual: &ActualPod, now: Timestamp) -> Plan {
+fn reconcile_absent(uid: &PodUid, actual: &ActualPod, now: Timestamp) -> Plan {
     let mut plan = Plan::default();
     for ((plugin, name), volume) in &actual.volumes {
         plan.start_or_wait(&volume.operation, None, now, || {
-            Operation::TearDown(VolumeId::new(uid, plugin, name))
+            Operation::TearDown(VolumeId::new(uid.clone(), plugin, name))
         });
     }
     if actual.volumes.is_empty() {
         plan.start_or_wait(&actual.operation, None, now, || {
-            Operation::RemovePodDir(uid.to_owned())
+            Operation::RemovePodDir(uid.clone())
         });
     }
     plan

@@ -110,7 +110,7 @@ proptest! {
         let mut state = Some(start);
         for _ in 0..2 {
             let Some(actual) = &state else { break };
-            for operation in reconcile("u", &desired, actual, later).operations {
+            for operation in reconcile(&"u".into(), &desired, actual, later).operations {
                 state = effect(state, &operation);
             }
         }
@@ -118,7 +118,7 @@ proptest! {
             (DesiredVolumes::Absent, state) => prop_assert_eq!(state, None),
             (_, None) => prop_assert!(false, "removed though not absent"),
             (_, Some(state)) => {
-                let last = reconcile("u", &desired, &state, later);
+                let last = reconcile(&"u".into(), &desired, &state, later);
                 prop_assert!(last.operations.is_empty() && last.wake_at.is_none());
             }
         }
@@ -126,7 +126,7 @@ proptest! {
 
     #[test]
     fn order_of_operations_does_not_matter(desired in desired(), start in actual()) {
-        let operations = reconcile("u", &desired, &start, now()).operations;
+        let operations = reconcile(&"u".into(), &desired, &start, now()).operations;
         let forwards = operations.iter().fold(Some(start.clone()), effect);
         let backwards = operations.iter().rev().fold(Some(start), effect);
         prop_assert_eq!(forwards, backwards);
@@ -134,7 +134,7 @@ proptest! {
 
     #[test]
     fn volumes_are_torn_down_only_if_absent(desired in desired(), start in actual()) {
-        let operations = reconcile("u", &desired, &start, now()).operations;
+        let operations = reconcile(&"u".into(), &desired, &start, now()).operations;
         if desired != DesiredVolumes::Absent {
             prop_assert!(operations.iter().all(|operation| matches!(operation, Operation::SetUp(..))));
         } else {
@@ -145,7 +145,7 @@ proptest! {
     #[test]
     fn no_operation_is_started_twice(desired in desired(), start in actual()) {
         let mut started = start;
-        for operation in reconcile("u", &desired, &started, now()).operations {
+        for operation in reconcile(&"u".into(), &desired, &started, now()).operations {
             match operation {
                 Operation::SetUp(id, plan) | Operation::Update(id, plan, _) => {
                     let key = (id.plugin, id.name);
@@ -157,7 +157,7 @@ proptest! {
                 Operation::RemovePodDir(_) => started.operation.start(None),
             }
         }
-        prop_assert!(reconcile("u", &desired, &started, now()).operations.is_empty());
+        prop_assert!(reconcile(&"u".into(), &desired, &started, now()).operations.is_empty());
     }
 }
 
@@ -192,14 +192,16 @@ fn a_failure_backs_off_but_another_target_does_not() {
         operation: OperationState::Idle,
     };
     let desired = |n| DesiredVolumes::Present(BTreeMap::from([(key(0), Ok(mount_plan(n)))]));
-    let same = reconcile("u", &desired(0), &actual, now());
+    let same = reconcile(&"u".into(), &desired(0), &actual, now());
     assert!(same.operations.is_empty() && same.wake_at.is_some());
     assert_eq!(
-        reconcile("u", &desired(1), &actual, now()).operations.len(),
+        reconcile(&"u".into(), &desired(1), &actual, now())
+            .operations
+            .len(),
         1
     );
     assert_eq!(
-        reconcile("u", &DesiredVolumes::Absent, &actual, now())
+        reconcile(&"u".into(), &DesiredVolumes::Absent, &actual, now())
             .operations
             .len(),
         1

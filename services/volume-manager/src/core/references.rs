@@ -21,9 +21,10 @@ pub struct ReferencedObject {
 }
 
 /// What has been received of an object.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Default)]
 pub enum ObjectState {
     /// Nothing yet.
+    #[default]
     NotSynced,
     /// It cannot be had now, and why.
     Unknown(String),
@@ -36,6 +37,11 @@ pub enum ObjectState {
 }
 
 impl ObjectState {
+    /// Whether there is a reason to follow the object.
+    pub fn may_change(&self) -> bool {
+        !matches!(self, Self::Present(object) if object.immutable)
+    }
+
     /// Parses an object as pod-config sends it. The error does not show its content.
     pub fn from_json(kind: ObjectKind, json: &[u8]) -> Self {
         let object = match kind {

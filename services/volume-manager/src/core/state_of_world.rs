@@ -6,14 +6,17 @@ mod mounted;
 mod pending;
 mod published;
 mod queries;
+mod subscription_changes;
 mod world_lookup;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
 use jiff::Timestamp;
+use polylet_model::PodUid;
 
+use self::claims::ClaimStates;
 use self::dependencies::Dependencies;
 use self::pending::PendingPods;
 use self::published::PublishedStatuses;
@@ -35,6 +38,7 @@ use super::tokens::{IssuedToken, PodTokenKey};
 
 pub use claims::{BoundClaim, ResizeState, ResizingClaim};
 pub use mounted::MountedVolume;
+pub use subscription_changes::{SubscriptionChange, SubscriptionChanges};
 
 /// In place of a pod's uid: the reference of this node itself to the CSIDriver objects of its
 /// drivers.
@@ -49,6 +53,7 @@ pub struct StateOfWorld {
     dependencies: Dependencies,
     pending: PendingPods,
     published: PublishedStatuses,
+    claims: ClaimStates,
     /// How many pods have been rejected for the limit of each driver.
     rejections: BTreeMap<String, u64>,
 }
@@ -63,6 +68,7 @@ impl StateOfWorld {
             dependencies: Dependencies::default(),
             pending: PendingPods::default(),
             published: PublishedStatuses::default(),
+            claims: ClaimStates::default(),
             rejections: BTreeMap::new(),
         };
         state.requeue_all();
@@ -94,10 +100,8 @@ impl StateOfWorld {
         spec: Arc<PodVolumeSpec>,
     ) -> Result<bool, DeclareError> {
         let uid = pod.uid.clone();
-        let objects = spec.objects();
         let changed = self.desired.apply(client_id, sequence, pod, spec)?;
         if changed {
-            self.dependencies.set_references(&uid, objects);
             self.refresh_references(&uid);
             self.actual.add_pod(&uid);
         }
@@ -134,7 +138,8 @@ impl StateOfWorld {
         self.dependencies.set_driver(socket, driver);
         let names = self.dependencies.driver_names();
         let objects = names.map(csi::driver_key).collect();
-        self.dependencies.set_references(NODE_REFERENCES, objects);
+        let node = PodUid::from(NODE_REFERENCES);
+        self.dependencies.set_references(&node, objects);
         self.refresh_all();
     }
 
@@ -172,19 +177,9 @@ impl StateOfWorld {
         }
     }
 
-    /// The objects to watch.
-    pub fn watched_objects(&self) -> BTreeSet<ReferenceKey> {
-        self.dependencies.watched_objects()
-    }
-
-    /// The tokens to request and refresh.
-    pub fn tokens(&self) -> BTreeSet<PodTokenKey> {
-        self.dependencies.tokens()
-    }
-
-    /// The certificates to watch.
-    pub fn certificates(&self) -> BTreeSet<CertificateKey> {
-        self.dependencies.certificates()
+    /// Takes what is to be followed from now on, and what no longer.
+    pub fn take_subscription_changes(&mut self) -> SubscriptionChanges {
+        self.dependencies.take_subscription_changes()
     }
 
     /// The drivers on this node, by name.
@@ -216,7 +211,7 @@ impl StateOfWorld {
         for (uid, retry) in self.pending.take(now) {
             if retry {
                 // The status may depend on the time.
-                self.published.mark_changed(&uid);
+                self.mark_changed(&uid);
             }
             let desired = self.desired_volumes(&uid);
             let Some(actual) = self.actual.pod(&uid) else {
@@ -228,7 +223,7 @@ impl StateOfWorld {
             }
             for operation in &plan.operations {
                 self.actual.start(operation);
-                self.published.mark_changed(&uid);
+                self.mark_changed(&uid);
             }
             operations.extend(plan.operations);
         }
@@ -242,7 +237,7 @@ impl StateOfWorld {
 
     /// An operation has ended.
     pub fn finish_operation(&mut self, finished: OperationResult, now: Timestamp) {
-        let uid = finished.operation.pod_uid().to_owned();
+        let uid = finished.operation.pod_uid().clone();
         self.requeue(&uid);
         match self.actual.finish(finished, now) {
             Finished::Changed => {}
@@ -267,14 +262,20 @@ impl StateOfWorld {
     }
 
     /// The pods whose volumes are desired.
-    fn applied_pods(&self) -> impl Iterator<Item = (&str, &PodVolumeSpec)> {
+    fn applied_pods(&self) -> impl Iterator<Item = (&PodUid, &PodVolumeSpec)> {
         let uids = self.actual.uids();
-        let uids = uids.filter(|uid| !self.desired.may_tear_down(uid));
-        uids.filter_map(|uid| Some((uid.as_str(), self.desired.applied(uid)?.as_ref())))
+        uids.filter_map(|uid| Some((uid, self.applied(uid)?)))
+    }
+
+    /// The volumes of a pod, if they are desired.
+    fn applied(&self, uid: &str) -> Option<&PodVolumeSpec> {
+        self.actual.pod(uid)?;
+        let spec = self.desired.applied(uid)?;
+        (!self.desired.may_tear_down(uid)).then_some(spec)
     }
 
     /// Finds the objects, tokens and certificates that the volumes of a pod depend on now.
-    fn refresh_references(&mut self, uid: &str) {
+    fn refresh_references(&mut self, uid: &PodUid) {
         let Some(spec) = self.desired.applied(uid) else {
             return;
         };
@@ -290,21 +291,27 @@ impl StateOfWorld {
     }
 
     fn refresh_all(&mut self) {
-        let uids: Vec<String> = self.actual.uids().cloned().collect();
+        let uids: Vec<PodUid> = self.actual.uids().cloned().collect();
         for uid in &uids {
             self.refresh_references(uid);
             self.requeue(uid);
         }
     }
 
-    fn requeue(&mut self, uid: &str) {
+    fn requeue(&mut self, uid: &PodUid) {
         self.pending.requeue(uid);
+        self.mark_changed(uid);
+    }
+
+    /// What is derived from the pod's volumes is computed again.
+    fn mark_changed(&mut self, uid: &PodUid) {
         self.published.mark_changed(uid);
+        self.claims.mark_changed(uid);
     }
 
     fn requeue_all(&mut self) {
         let uids = self.actual.uids().chain(self.desired.uids());
-        let uids: Vec<String> = uids.cloned().collect();
+        let uids: Vec<PodUid> = uids.cloned().collect();
         uids.iter().for_each(|uid| self.requeue(uid));
     }
 
@@ -313,11 +320,11 @@ impl StateOfWorld {
         if !has_persistent_volumes(&id.plugin) {
             return;
         }
-        let has_claim = |uid: &&String| {
+        let has_claim = |uid: &&PodUid| {
             let spec = self.desired.applied(uid);
             spec.is_some_and(|spec| spec.claims().next().is_some())
         };
-        let waiting: Vec<String> = self.actual.uids().filter(has_claim).cloned().collect();
+        let waiting: Vec<PodUid> = self.actual.uids().filter(has_claim).cloned().collect();
         waiting.iter().for_each(|uid| self.requeue(uid));
     }
 }

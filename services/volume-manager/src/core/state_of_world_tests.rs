@@ -13,7 +13,7 @@ use super::pod::{PodMetadata, PodName};
 use super::reference_key::ReferenceKey;
 use super::references::{ObjectState, ReferencedObject};
 use super::spec::{Allocatable, PodVolumeSpec};
-use super::state_of_world::StateOfWorld;
+use super::state_of_world::{StateOfWorld, SubscriptionChange};
 use super::status::VolumePhase;
 
 fn at(second: i64) -> Timestamp {
@@ -87,7 +87,7 @@ fn run_all(state: &mut StateOfWorld, now: Timestamp) -> Vec<Operation> {
 }
 
 fn phases(state: &StateOfWorld, uid: &str) -> Vec<(String, VolumePhase, String)> {
-    let status = state.status(uid, at(0));
+    let status = state.status(&uid.into(), at(0));
     let volumes = status.map(|status| status.volumes).unwrap_or_default();
     volumes
         .into_iter()
@@ -140,10 +140,8 @@ fn volumes_that_take_only_local_files_are_imminent() {
 fn a_missing_object_delays_only_its_volume() {
     let mut state = state(vec![]);
     state.apply("d", 1, name("u"), spec("m")).unwrap();
-    assert_eq!(
-        state.watched_objects().into_iter().collect::<Vec<_>>(),
-        [key("m")]
-    );
+    let changes = state.take_subscription_changes().objects;
+    assert_eq!(changes, [SubscriptionChange::Subscribe(key("m"))]);
     assert_eq!(run_all(&mut state, at(0)).len(), 2);
     let statuses = phases(&state, "u");
     assert_eq!(
@@ -181,12 +179,17 @@ fn immutable_objects_are_not_watched_once_received() {
         immutable: true,
         ..ReferencedObject::default()
     };
+    let changes = state.take_subscription_changes().objects;
+    assert_eq!(changes, [SubscriptionChange::Subscribe(key("m"))]);
     state.update_object(&key("m"), ObjectState::Present(Arc::new(object)));
-    assert!(state.watched_objects().is_empty());
+    let changes = state.take_subscription_changes().objects;
+    assert_eq!(changes, [SubscriptionChange::Unsubscribe(key("m"))]);
     state.release("d", 2, name("u")).unwrap();
     run_all(&mut state, at(0));
+    state.take_subscription_changes();
     state.apply("d", 3, name("u"), spec("m")).unwrap();
-    assert_eq!(state.watched_objects().len(), 1);
+    let changes = state.take_subscription_changes().objects;
+    assert_eq!(changes, [SubscriptionChange::Subscribe(key("m"))]);
 }
 
 #[test]
@@ -201,8 +204,10 @@ fn release_tears_everything_down() {
             .iter()
             .all(|(_, status)| status.is_some())
     );
+    state.take_subscription_changes();
     state.release("d", 2, name("u")).unwrap();
-    assert!(state.watched_objects().is_empty());
+    let changes = state.take_subscription_changes().objects;
+    assert_eq!(changes, [SubscriptionChange::Unsubscribe(key("m"))]);
     let operations = state.start_operations(at(0));
     assert!(
         operations
@@ -232,7 +237,7 @@ fn release_tears_everything_down() {
         run_all(&mut state, at(0)),
         [Operation::RemovePodDir("u".into())]
     );
-    assert_eq!(state.take_changes(at(0)), [("u".to_owned(), None)]);
+    assert_eq!(state.take_changes(at(0)), [("u".into(), None)]);
 }
 
 #[test]
@@ -304,7 +309,10 @@ fn a_restart_publishes_reconstructed_volumes_and_tears_down_orphans_only_when_co
     let operations = run_all(&mut state, at(0));
     assert_eq!(operations.len(), 3);
     assert!(operations.contains(&Operation::RemovePodDir("orphan".into())));
-    assert!(state.status("orphan", at(0)).is_none() && state.status("u", at(0)).is_some());
+    assert!(
+        state.status(&"orphan".into(), at(0)).is_none()
+            && state.status(&"u".into(), at(0)).is_some()
+    );
 }
 
 #[test]
@@ -373,7 +381,7 @@ proptest! {
         for uid in ["a", "b"] {
             prop_assert!(phases(&state, uid).iter().all(|(_, phase, _)| *phase == VolumePhase::Mounted));
         }
-        prop_assert!(state.status("c", at(0)).is_none());
+        prop_assert!(state.status(&"c".into(), at(0)).is_none());
         prop_assert!(state.start_operations(at(0)).is_empty());
     }
 }

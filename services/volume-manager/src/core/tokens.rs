@@ -1,6 +1,7 @@
 //! Service account tokens, bound to the pods that hold them.
 
 use jiff::Timestamp;
+use polylet_model::PodUid;
 
 use super::blocked::Blocked;
 use super::bytes::Bytes;
@@ -9,7 +10,7 @@ use super::bytes::Bytes;
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PodTokenKey {
     /// The uid of the pod.
-    pub uid: String,
+    pub uid: PodUid,
     /// The namespace of the pod and the service account.
     pub namespace: String,
     /// The name of the pod.
@@ -20,6 +21,20 @@ pub struct PodTokenKey {
     pub audience: String,
     /// The requested lifetime in seconds.
     pub expiration_seconds: i64,
+}
+
+impl PodTokenKey {
+    /// Comes before all tokens of a pod, and after those of pods before it.
+    pub(super) fn first_of(uid: &PodUid) -> Self {
+        PodTokenKey {
+            uid: uid.clone(),
+            namespace: String::new(),
+            pod: String::new(),
+            service_account: String::new(),
+            audience: String::new(),
+            expiration_seconds: i64::MIN,
+        }
+    }
 }
 
 /// An issued token; `Debug` does not show it.

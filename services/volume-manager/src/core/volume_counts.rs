@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use polylet_model::PodUid;
+
 /// The plugins of one pod's volumes, one for each volume.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub struct PodPlugins {
@@ -11,36 +13,52 @@ pub struct PodPlugins {
     pub actual: Vec<String>,
 }
 
+impl PodPlugins {
+    fn keys(&self) -> impl Iterator<Item = (String, &'static str)> {
+        let desired = self.desired.iter();
+        let desired = desired.map(|plugin| (plugin.clone(), "desired_state_of_world"));
+        let actual = self.actual.iter();
+        desired.chain(actual.map(|plugin| (plugin.clone(), "actual_state_of_world")))
+    }
+}
+
 /// The volumes of all pods.
 #[derive(Debug, Default)]
 pub struct VolumeCounts {
-    pods: BTreeMap<String, PodPlugins>,
+    pods: BTreeMap<PodUid, PodPlugins>,
+    totals: VolumeTotals,
 }
+
+/// Numbers of volumes by plugin and upstream's word for the state; none is 0.
+pub type VolumeTotals = BTreeMap<(String, &'static str), usize>;
 
 impl VolumeCounts {
     /// Sets the volumes of a pod; without any it is forgotten. Whether this is a change.
-    pub fn set(&mut self, uid: &str, plugins: PodPlugins) -> bool {
-        if plugins == PodPlugins::default() {
-            return self.pods.remove(uid).is_some();
+    pub fn set(&mut self, uid: &PodUid, plugins: PodPlugins) -> bool {
+        if self.pods.get(uid).unwrap_or(&PodPlugins::default()) == &plugins {
+            return false;
         }
-        let before = self.pods.insert(uid.to_owned(), plugins);
-        before.as_ref() != self.pods.get(uid)
-    }
-
-    /// The numbers by plugin and upstream's word for the state.
-    pub fn totals(&self) -> BTreeMap<(&str, &'static str), usize> {
-        let mut totals = BTreeMap::new();
-        for pod in self.pods.values() {
-            for (state, plugins) in [
-                ("desired_state_of_world", &pod.desired),
-                ("actual_state_of_world", &pod.actual),
-            ] {
-                for plugin in plugins {
-                    *totals.entry((plugin.as_str(), state)).or_default() += 1;
-                }
+        for key in plugins.keys() {
+            *self.totals.entry(key).or_default() += 1;
+        }
+        let before = match plugins == PodPlugins::default() {
+            true => self.pods.remove(uid),
+            false => self.pods.insert(uid.clone(), plugins),
+        };
+        for key in before.unwrap_or_default().keys() {
+            let total = self.totals.get_mut(&key);
+            if let Some(total) = total.filter(|total| **total > 1) {
+                *total -= 1;
+            } else {
+                self.totals.remove(&key);
             }
         }
-        totals
+        true
+    }
+
+    /// The numbers of all pods.
+    pub fn totals(&self) -> &VolumeTotals {
+        &self.totals
     }
 }
 
@@ -65,16 +83,30 @@ mod tests {
             actual: actual.iter().map(|one| (*one).to_owned()).collect(),
         };
         let mut counts = VolumeCounts::default();
-        assert!(counts.set("a", plugins(&["x", "x", "y"], &["x"])));
-        assert!(!counts.set("a", plugins(&["x", "x", "y"], &["x"])));
-        assert!(counts.set("b", plugins(&["x"], &["x"])));
-        let totals = counts.totals();
-        assert_eq!(totals[&("x", "desired_state_of_world")], 3);
-        assert_eq!(totals[&("x", "actual_state_of_world")], 2);
-        assert_eq!(totals[&("y", "desired_state_of_world")], 1);
-        assert_eq!(totals.len(), 3);
-        assert!(counts.set("a", PodPlugins::default()));
-        assert_eq!(counts.totals().len(), 2);
+        let (a, b) = (PodUid::from("a"), PodUid::from("b"));
+        let totals = |counts: &VolumeCounts| {
+            let totals = counts.totals().iter();
+            let totals = totals.map(|((plugin, state), count)| format!("{plugin} {state} {count}"));
+            totals.collect::<Vec<_>>()
+        };
+        assert!(!counts.set(&a, PodPlugins::default()));
+        assert!(counts.set(&a, plugins(&["x", "x", "y"], &["x"])));
+        assert!(!counts.set(&a, plugins(&["x", "x", "y"], &["x"])));
+        assert!(counts.set(&b, plugins(&["x"], &["x"])));
+        assert_eq!(
+            totals(&counts),
+            [
+                "x actual_state_of_world 2",
+                "x desired_state_of_world 3",
+                "y desired_state_of_world 1",
+            ]
+        );
+        assert!(counts.set(&b, plugins(&["y"], &["x"])));
+        assert!(counts.set(&a, PodPlugins::default()));
+        assert_eq!(
+            totals(&counts),
+            ["x actual_state_of_world 1", "y desired_state_of_world 1"]
+        );
     }
 
     #[test]

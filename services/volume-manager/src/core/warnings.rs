@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
+use polylet_model::PodUid;
 use polylet_schedule::DueQueue;
 
 use super::status::{PodVolumeStatus, VolumePhase, VolumeStatus};
@@ -10,12 +11,12 @@ use super::status_messages::event_reason;
 use super::warning_repeat::WarningRepeat;
 
 /// Uid of the pod, and message.
-type WarningKey = (String, String);
+type WarningKey = (PodUid, String);
 
 /// The warnings that stand, by pod and message.
 #[derive(Debug, Default)]
 pub struct WarningSchedule {
-    pods: BTreeMap<String, BTreeMap<String, EmittedWarning>>,
+    pods: BTreeMap<PodUid, BTreeMap<String, EmittedWarning>>,
     due: DueQueue<WarningKey, Timestamp>,
 }
 
@@ -61,14 +62,14 @@ impl WarningSchedule {
     }
 
     /// Forgets a pod.
-    pub fn remove(&mut self, uid: &str) {
+    pub fn remove(&mut self, uid: &PodUid) {
         for message in self.pods.remove(uid).unwrap_or_default().into_keys() {
-            self.due.cancel(&(uid.to_owned(), message));
+            self.due.cancel(&(uid.clone(), message));
         }
     }
 
     /// Takes the warnings that are to be emitted again: uids and messages.
-    pub fn take_due(&mut self, now: Timestamp) -> Vec<(String, String)> {
+    pub fn take_due(&mut self, now: Timestamp) -> Vec<WarningKey> {
         let mut taken = Vec::new();
         while let Some((uid, message)) = self.due.pop_due(now) {
             let standing = self.pods.get_mut(&uid);
@@ -88,8 +89,8 @@ impl WarningSchedule {
         self.due.next_due()
     }
 
-    fn schedule(&mut self, uid: &str, message: &str, warning: EmittedWarning, now: Timestamp) {
-        let key = (uid.to_owned(), message.to_owned());
+    fn schedule(&mut self, uid: &PodUid, message: &str, warning: EmittedWarning, now: Timestamp) {
+        let key = (uid.clone(), message.to_owned());
         let delay = warning.repeat.map(|repeat| repeat.delay(warning.count));
         self.due
             .set_opt(key, delay.and_then(|delay| now.checked_add(delay).ok()));
@@ -178,10 +179,7 @@ mod tests {
         );
         assert!(schedule.update(&status(&[one]), now).is_empty());
         let later = now + Duration::from_secs(1);
-        assert_eq!(
-            schedule.take_due(later),
-            [("u".to_owned(), one.0.to_owned())]
-        );
+        assert_eq!(schedule.take_due(later), [("u".into(), one.0.to_owned())]);
         assert!(
             schedule
                 .update(&status(&[("being set up", None)]), later)
@@ -189,7 +187,7 @@ mod tests {
         );
         assert_eq!(schedule.next_due(), None);
         assert_eq!(schedule.update(&status(&[one]), later), [one.0]);
-        schedule.remove("u");
+        schedule.remove(&"u".into());
         assert_eq!(schedule.next_due(), None);
         assert!(schedule.pods.is_empty());
     }

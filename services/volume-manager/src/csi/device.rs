@@ -23,7 +23,7 @@ pub(super) fn staging_path(layout: &Layout, name: &str) -> PathBuf {
 /// The path at which the driver publishes it for a pod.
 fn publish_path(layout: &Layout, id: &VolumeId) -> PathBuf {
     let dir = layout.csi_devices().join("publish");
-    dir.join(&id.name).join(&id.uid)
+    dir.join(&id.name).join(id.uid.as_str())
 }
 
 /// The path of its data file.

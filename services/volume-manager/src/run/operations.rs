@@ -103,7 +103,7 @@ impl EventLoop {
         let pod = self.state.pod(uid);
         let span = tracing::info_span!(
             "volume.setup",
-            k8s.pod.uid = uid,
+            k8s.pod.uid = uid.as_str(),
             k8s.pod.name = pod.name,
             k8s.namespace.name = pod.namespace,
             k8s.volume.name = name,
@@ -124,7 +124,7 @@ fn log_failure(operation: &Operation, error: &OperationError) {
     let volume = operation.volume();
     tracing::warn!(
         operation = operation.name(),
-        pod_uid = operation.pod_uid(),
+        pod_uid = operation.pod_uid().as_str(),
         plugin = volume.map(|id| id.plugin.as_str()),
         volume = volume.map(|id| id.name.as_str()),
         step = error.step,

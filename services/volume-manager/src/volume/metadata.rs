@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 
 use polylet_kit::state_file::StateFile;
+use polylet_model::PodUid;
 use serde::{Deserialize, Serialize};
 
 use super::{VolumeError, dir};
@@ -26,10 +27,14 @@ fn state_file(layout: &Layout, uid: &str) -> StateFile<MetadataFile> {
 }
 
 /// Loads the metadata of a pod; only its uid if there is no usable file.
-pub fn load(layout: &Layout, uid: &str) -> PodMetadata {
+pub fn load(layout: &Layout, uid: &PodUid) -> PodMetadata {
     let file = state_file(layout, uid).load().unwrap_or_else(|error| {
         let error = polylet_kit::report(&error);
-        tracing::warn!(pod_uid = uid, error, "unusable pod metadata; ignoring it");
+        tracing::warn!(
+            pod_uid = uid.as_str(),
+            error,
+            "unusable pod metadata; ignoring it"
+        );
         None
     });
     let MetadataFile {
@@ -39,7 +44,7 @@ pub fn load(layout: &Layout, uid: &str) -> PodMetadata {
     } = file.unwrap_or_default();
     PodMetadata {
         pod: PodName {
-            uid: uid.to_owned(),
+            uid: uid.clone(),
             namespace,
             name,
         },

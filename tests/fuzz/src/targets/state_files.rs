@@ -53,7 +53,7 @@ pub(super) fn state_file(data: &[u8]) {
             7..=9 => drop(polylet_eviction::fuzzing::state_files(dir)),
             10 => {
                 let layout = polylet_volume_manager::core::layout::Layout::new(dir);
-                polylet_volume_manager::volume::metadata::load(&layout, "u1");
+                polylet_volume_manager::volume::metadata::load(&layout, &"u1".into());
             }
             11 => drop(polylet_volume_manager::csi::data::in_use(&dir.join(name))),
             12..=18 => polylet_pod_config::cluster::fuzzing::state_files(dir),

@@ -42,7 +42,7 @@ pub fn start(world: &mut World, incarnation: u32) {
         let (name, host_paths) = dir.metadata.clone().unwrap_or_default();
         let namespace = if name.is_empty() { "" } else { "default" };
         let pod = PodName {
-            uid: uid.clone(),
+            uid: uid.as_str().into(),
             namespace: namespace.to_owned(),
             name,
         };
@@ -82,13 +82,13 @@ fn publish(world: &mut World) {
             Some(view) => drop(
                 volumes
                     .store
-                    .upsert(uid.clone().into(), convert::pod_volumes(&view, None)),
+                    .upsert(uid.clone(), convert::pod_volumes(&view, None)),
             ),
-            None => drop(volumes.store.remove(uid.as_str())),
+            None => drop(volumes.store.remove(&uid)),
         }
         // Written at once: delays are tested elsewhere.
         if let Some(metadata) = volumes.state.metadata_to_store(&uid) {
-            let dir = world.disk.pods.entry(uid).or_default();
+            let dir = world.disk.pods.entry(uid.into()).or_default();
             dir.metadata = Some((metadata.pod.name, metadata.host_paths));
         }
     }
@@ -130,12 +130,12 @@ fn declared(
     let Some(volumes) = &world.volumes else {
         return Err(step_failure("VolumeError", "unavailable"));
     };
-    let uid = context.pod.uid.clone();
+    let uid = PodUid::from(context.pod.uid.as_str());
     let empty = || PodVolumes {
         r#ref: Some(convert::pod_ref(&volumes.state.pod(&uid))),
         ..PodVolumes::default()
     };
-    let volumes_of_pod = volumes.store.get(uid.as_str()).unwrap_or_else(empty);
+    let volumes_of_pod = volumes.store.get(&uid).unwrap_or_else(empty);
     world.record(|| {
         format!(
             "volumes: {} of {uid} accepted",
@@ -147,7 +147,7 @@ fn declared(
 
 fn name(context: &StepContext) -> PodName {
     PodName {
-        uid: context.pod.uid.clone(),
+        uid: context.pod.uid.as_str().into(),
         namespace: context.pod.namespace.clone(),
         name: context.pod.name.clone(),
     }
@@ -211,14 +211,14 @@ pub fn execute_operation(world: &mut World, step: &Operation, complete: bool) {
         Operation::Update(..) => {}
         Operation::SetUp(id, _) if id.plugin == layout::HOST_PATH => {}
         Operation::SetUp(id, _) => {
-            let dir = world.disk.pods.entry(id.uid.clone()).or_default();
+            let dir = world.disk.pods.entry(id.uid.to_string()).or_default();
             let slot = (id.plugin.clone(), id.name.clone());
             let ready = dir.volumes.entry(slot).or_insert(false);
             *ready |= complete;
         }
         Operation::TearDown(id) => {
             invariants::removal::check_unmount(world, &id.uid, &id.name);
-            if let Some(dir) = world.disk.pods.get_mut(&id.uid) {
+            if let Some(dir) = world.disk.pods.get_mut(id.uid.as_str()) {
                 let slot = (id.plugin.clone(), id.name.clone());
                 match complete {
                     true => drop(dir.volumes.remove(&slot)),
@@ -229,7 +229,7 @@ pub fn execute_operation(world: &mut World, step: &Operation, complete: bool) {
         Operation::RemovePodDir(uid) => {
             invariants::removal::check_unmount(world, uid, "its directory");
             if complete {
-                world.disk.pods.remove(uid);
+                world.disk.pods.remove(uid.as_str());
             }
         }
     }

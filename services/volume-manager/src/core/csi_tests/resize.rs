@@ -5,6 +5,13 @@ use crate::core::operation::OperationError;
 use crate::core::resize;
 use crate::core::state_of_world::ResizeState;
 
+/// The size and the progress of the resize, as published.
+fn resize_state(state: &mut StateOfWorld) -> Option<(String, ResizeState)> {
+    state.refresh_claims();
+    let claim = state.resizing_claims().into_values().next()?;
+    Some((claim.size, claim.state))
+}
+
 #[test]
 fn a_volume_is_expanded_when_its_claim_shows_that_the_node_has_begun() {
     let mut state = ready("volumeMounts");
@@ -13,15 +20,8 @@ fn a_volume_is_expanded_when_its_claim_shows_that_the_node_has_begun() {
     persistent(&mut state, json!({"capacity": {"storage": "2Gi"}}));
     claim(&mut state, status("NodeResizePending"));
     assert!(state.start_operations(at(1)).is_empty());
-    let resize_state = |state: &StateOfWorld| {
-        state
-            .resizing_claims()
-            .into_values()
-            .next()
-            .map(|claim| (claim.size, claim.state))
-    };
     assert_eq!(
-        resize_state(&state),
+        resize_state(&mut state),
         Some(("2Gi".into(), ResizeState::InProgress))
     );
     claim(&mut state, status("NodeResizeInProgress"));
@@ -40,22 +40,22 @@ fn a_volume_is_expanded_when_its_claim_shows_that_the_node_has_begun() {
         at(2),
     );
     assert_eq!(
-        resize_state(&state),
+        resize_state(&mut state),
         Some(("2Gi".into(), ResizeState::Failed(failed.clone())))
     );
     // The pod keeps the volume.
-    let status = state.status("u", at(2)).unwrap();
+    let status = state.status(&"u".into(), at(2)).unwrap();
     assert_eq!(status.volumes[0].phase, VolumePhase::Mounted);
     let text = format!("NodeExpandVolume.NodeExpandVolume failed for volume \"pv\" : {failed}");
     assert_eq!(status.volumes[0].message, text);
     assert_eq!(run_all(&mut state, 10).len(), 1);
     assert_eq!(
-        resize_state(&state),
+        resize_state(&mut state),
         Some(("2Gi".into(), ResizeState::Finished))
     );
     // Reported until the claim shows it.
     claim(&mut state, json!({"capacity": {"storage": "2Gi"}}));
-    assert_eq!(resize_state(&state), None);
+    assert_eq!(resize_state(&mut state), None);
     assert!(state.start_operations(at(11)).is_empty());
 }
 
@@ -69,7 +69,7 @@ fn a_volume_expanded_by_another_node_is_expanded_here() {
         &state.start_operations(at(1))[..],
         [Operation::Update(_, _, VolumeUpdate::Expand)]
     ));
-    assert!(state.resizing_claims().is_empty());
+    assert_eq!(resize_state(&mut state), None);
 }
 
 #[test]
@@ -82,9 +82,10 @@ fn a_volume_is_expanded_when_it_is_set_up() {
         state.start_operations(at(0)).is_empty(),
         "the claim has to say so first"
     );
-    let resize_state = |state: &StateOfWorld| state.resizing_claims().into_values().next();
-    let announced = resize_state(&state).map(|claim| (claim.size, claim.state));
-    assert_eq!(announced, Some(("2Gi".into(), ResizeState::InProgress)));
+    assert_eq!(
+        resize_state(&mut state),
+        Some(("2Gi".into(), ResizeState::InProgress))
+    );
     claim(&mut state, status("NodeResizeInProgress"));
     let operations = state.start_operations(at(1));
     let [Operation::SetUp(_, plan)] = &operations[..] else {
@@ -102,7 +103,7 @@ fn a_volume_is_expanded_when_it_is_set_up() {
             },
             at(1),
         );
-        resize_state(state).map(|claim| claim.state)
+        resize_state(state).map(|(_, state)| state)
     };
     assert_eq!(fail(&mut state, "not staged".into()), None);
     state.start_operations(at(5));
@@ -137,15 +138,8 @@ fn a_volume_that_cannot_be_expanded_in_use_is_tried_once() {
     let (operation, result) = (operation.clone(), Err(error));
     state.finish_operation(OperationResult { operation, result }, at(1));
     assert!(state.start_operations(at(1000)).is_empty());
-    let resize_state = state
-        .resizing_claims()
-        .into_values()
-        .next()
-        .map(|claim| claim.state);
-    assert_eq!(
-        resize_state,
-        Some(ResizeState::Failed("it is in use".into()))
-    );
+    let failed = ResizeState::Failed("it is in use".into());
+    assert_eq!(resize_state(&mut state), Some(("2Gi".into(), failed)));
     // The pod has it unchanged, without a message.
     assert_eq!(message(&state), "");
 }

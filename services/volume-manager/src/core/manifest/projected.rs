@@ -65,7 +65,7 @@ impl ManifestParser<'_> {
         let (mode, uid) = self.owner(mode);
         let metadata = &self.pod.metadata;
         let key = PodTokenKey {
-            uid: metadata.uid.clone().unwrap_or_default(),
+            uid: metadata.uid.clone().unwrap_or_default().into(),
             namespace: self.namespace(),
             pod: metadata.name.clone().unwrap_or_default(),
             service_account: self.service_account(),
@@ -134,7 +134,7 @@ impl ManifestParser<'_> {
         let path = |path: &Option<String>| path.clone().unwrap_or_default();
         Ok(FileSource::Certificate(CertificateSource {
             key: CertificateKey {
-                uid: metadata.uid.clone().unwrap_or_default(),
+                uid: metadata.uid.clone().unwrap_or_default().into(),
                 namespace: self.namespace(),
                 pod: metadata.name.clone().unwrap_or_default(),
                 service_account: self.service_account(),

@@ -1,5 +1,7 @@
 //! The mounted volumes, for statistics.
 
+use polylet_model::PodUid;
+
 use super::StateOfWorld;
 use crate::core::actual_state::MountState;
 use crate::core::csi_volume::CsiVolume;
@@ -12,7 +14,7 @@ use crate::core::status::VolumePhase;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MountedVolume {
     /// The uid of the pod.
-    pub uid: String,
+    pub uid: PodUid,
     /// The name in the pod.
     pub name: String,
     /// The path on the node.
@@ -34,7 +36,7 @@ pub(super) fn mounted(world: &StateOfWorld) -> Vec<MountedVolume> {
                 _ => String::new(),
             };
             all.push(MountedVolume {
-                uid: uid.to_owned(),
+                uid: uid.clone(),
                 name: status.name.clone(),
                 host_path: status.host_path.clone(),
                 claim,
@@ -45,10 +47,16 @@ pub(super) fn mounted(world: &StateOfWorld) -> Vec<MountedVolume> {
     all
 }
 
-fn csi_volume(world: &StateOfWorld, uid: &str, host_path: &str) -> Option<Option<Box<CsiVolume>>> {
+fn csi_volume(
+    world: &StateOfWorld,
+    uid: &PodUid,
+    host_path: &str,
+) -> Option<Option<Box<CsiVolume>>> {
     let mut volumes = world.actual.pod(uid)?.volumes.iter();
     volumes.find_map(|((plugin, name), volume)| {
-        let path = world.layout.mounted(&VolumeId::new(uid, plugin, name));
+        let path = world
+            .layout
+            .mounted(&VolumeId::new(uid.clone(), plugin, name));
         let MountState::Mounted(plan) = &volume.mount else {
             return None;
         };

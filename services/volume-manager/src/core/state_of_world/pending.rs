@@ -3,28 +3,29 @@
 use std::collections::BTreeSet;
 
 use jiff::Timestamp;
+use polylet_model::PodUid;
 use polylet_schedule::DueQueue;
 
 /// The pods to reconcile.
 #[derive(Debug, Default)]
 pub(super) struct PendingPods {
-    changed: BTreeSet<String>,
-    retries: DueQueue<String, Timestamp>,
+    changed: BTreeSet<PodUid>,
+    retries: DueQueue<PodUid, Timestamp>,
 }
 
 impl PendingPods {
     /// Requeues a pod at once.
-    pub(super) fn requeue(&mut self, uid: &str) {
-        self.changed.insert(uid.to_owned());
+    pub(super) fn requeue(&mut self, uid: &PodUid) {
+        self.changed.insert(uid.clone());
     }
 
     /// Requeues a pod at a time, or earlier if it is due earlier.
-    pub(super) fn requeue_at(&mut self, uid: &str, at: Timestamp) {
-        self.retries.set_no_later(uid.to_owned(), at);
+    pub(super) fn requeue_at(&mut self, uid: &PodUid, at: Timestamp) {
+        self.retries.set_no_later(uid.clone(), at);
     }
 
     /// Takes the pods to reconcile now; `true` for those that had a retry pending.
-    pub(super) fn take(&mut self, now: Timestamp) -> Vec<(String, bool)> {
+    pub(super) fn take(&mut self, now: Timestamp) -> Vec<(PodUid, bool)> {
         let mut changed = std::mem::take(&mut self.changed);
         let mut pods = Vec::new();
         while let Some(uid) = self.retries.pop_due(now) {

@@ -2,13 +2,15 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use polylet_model::PodUid;
+
 use crate::core::status::{PodVolumeStatus, VolumeStatus};
 
 /// The last published status of each pod.
 #[derive(Debug, Default)]
 pub(super) struct PublishedStatuses {
-    statuses: BTreeMap<String, PodVolumeStatus>,
-    changed: BTreeSet<String>,
+    statuses: BTreeMap<PodUid, PodVolumeStatus>,
+    changed: BTreeSet<PodUid>,
 }
 
 impl PublishedStatuses {
@@ -25,22 +27,22 @@ impl PublishedStatuses {
     }
 
     /// Marks a pod whose status may have changed.
-    pub(super) fn mark_changed(&mut self, uid: &str) {
-        self.changed.insert(uid.to_owned());
+    pub(super) fn mark_changed(&mut self, uid: &PodUid) {
+        self.changed.insert(uid.clone());
     }
 
     /// Takes the marked pods.
-    pub(super) fn take_changed(&mut self) -> BTreeSet<String> {
+    pub(super) fn take_changed(&mut self) -> BTreeSet<PodUid> {
         std::mem::take(&mut self.changed)
     }
 
     /// Stores the status of a pod; returns whether it has changed.
-    pub(super) fn set(&mut self, uid: &str, status: Option<&PodVolumeStatus>) -> bool {
+    pub(super) fn set(&mut self, uid: &PodUid, status: Option<&PodVolumeStatus>) -> bool {
         if self.get(uid) == status {
             return false;
         }
         match status {
-            Some(status) => drop(self.statuses.insert(uid.to_owned(), status.clone())),
+            Some(status) => drop(self.statuses.insert(uid.clone(), status.clone())),
             None => drop(self.statuses.remove(uid)),
         }
         true

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use jiff::Timestamp;
+use polylet_model::PodUid;
 
 use super::StateOfWorld;
 use super::claims::{self, BoundClaim, ResizingClaim};
@@ -52,18 +53,18 @@ impl StateOfWorld {
     }
 
     /// A pod, as declared or stored.
-    pub fn pod(&self, uid: &str) -> PodName {
+    pub fn pod(&self, uid: &PodUid) -> PodName {
         let declared = self.desired.get(uid).map(|desired| &desired.pod);
         let stored = || self.actual.metadata(uid).map(|metadata| &metadata.pod);
         let unknown = || PodName {
-            uid: uid.to_owned(),
+            uid: uid.clone(),
             ..PodName::default()
         };
         declared.or_else(stored).cloned().unwrap_or_else(unknown)
     }
 
     /// Takes the statuses that have changed; `None` for pods of which nothing is left.
-    pub fn take_changes(&mut self, now: Timestamp) -> Vec<(String, Option<PodVolumeStatus>)> {
+    pub fn take_changes(&mut self, now: Timestamp) -> Vec<(PodUid, Option<PodVolumeStatus>)> {
         let mut changes = Vec::new();
         for uid in self.published.take_changed() {
             let status = self.status(&uid, now);
@@ -85,7 +86,7 @@ impl StateOfWorld {
     }
 
     /// The current status of a pod.
-    pub fn status(&self, uid: &str, now: Timestamp) -> Option<PodVolumeStatus> {
+    pub fn status(&self, uid: &PodUid, now: Timestamp) -> Option<PodVolumeStatus> {
         let desired_pod = self.desired.get(uid);
         let spec = desired_pod.and_then(|pod| pod.last_spec());
         let desired = self.desired_volumes(uid);
@@ -136,7 +137,7 @@ impl StateOfWorld {
     }
 
     /// What to store beside the volumes of a pod, once all are mounted.
-    pub fn metadata_to_store(&self, uid: &str) -> Option<PodMetadata> {
+    pub fn metadata_to_store(&self, uid: &PodUid) -> Option<PodMetadata> {
         let spec = self.desired.applied(uid)?;
         let status = self.published.get(uid)?;
         let is_mounted = |volume: &VolumeStatus| volume.phase == VolumePhase::Mounted;
@@ -158,14 +159,20 @@ impl StateOfWorld {
         })
     }
 
+    /// Computes [`volumes_in_use`](Self::volumes_in_use) and [`resizing_claims`](Self::resizing_claims) again
+    /// for the pods that have changed; returns whether there is a difference.
+    pub fn refresh_claims(&mut self) -> bool {
+        claims::refresh(self)
+    }
+
     /// The attachable volumes that pods use or are about to use, for the Node's `volumesInUse`.
     pub fn volumes_in_use(&self) -> BTreeSet<String> {
-        claims::volumes_in_use(self)
+        self.claims.in_use()
     }
 
     /// The claims whose volumes are expanded on this node, by namespace and name.
     pub fn resizing_claims(&self) -> BTreeMap<(String, String), ResizingClaim> {
-        claims::resizing(self)
+        self.claims.resizing()
     }
 
     /// The claim by which a pod has a volume.
