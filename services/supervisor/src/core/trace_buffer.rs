@@ -1,6 +1,6 @@
 //! A bounded buffer of recent traces.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -17,6 +17,8 @@ const MAX_SPANS_OF_TRACE: usize = 2_000;
 
 /// Most traces that are compressed together: to read one, all of them are decompressed.
 const MAX_PACKED_TOGETHER: usize = 8;
+/// The part of the bounds that is made free at a time: to find what is dropped costs as much for one trace as for many.
+const FREED_AT_ONCE: usize = 16;
 /// How long a trace that is to be compressed waits for others.
 const PACKED_TOGETHER: Duration = Duration::from_secs(5);
 
@@ -27,6 +29,8 @@ pub struct TraceBuffer {
     max_spans: usize,
     max_bytes: usize,
     traces: BTreeMap<TraceId, BufferedTrace>,
+    /// The traces whose end is to be told, or that are to be compressed: few of many.
+    unsettled: BTreeSet<TraceId>,
     spans: usize,
     bytes: usize,
     dropped: u64,
@@ -64,6 +68,7 @@ impl TraceBuffer {
             max_spans,
             max_bytes,
             traces: BTreeMap::new(),
+            unsettled: BTreeSet::new(),
             spans: 0,
             bytes: 0,
             dropped: 0,
@@ -96,6 +101,7 @@ impl TraceBuffer {
             return;
         }
         trace.push(record, encoded, now);
+        self.unsettled.insert(record.trace);
         self.spans += 1;
         self.bytes += bytes;
     }
@@ -104,7 +110,12 @@ impl TraceBuffer {
         self.spans > self.max_spans || self.bytes > self.max_bytes
     }
 
-    /// Drops traces until the bounds hold, the present one last.
+    fn has_room(&self) -> bool {
+        self.spans <= self.max_spans - self.max_spans / FREED_AT_ONCE
+            && self.bytes <= self.max_bytes - self.max_bytes / FREED_AT_ONCE
+    }
+
+    /// Drops traces until there is room, the present one last.
     fn shrink(&mut self, present: Option<TraceId>) {
         let durations = TraceDurations::of(self.traces.values());
         let rank = |(id, trace): (&TraceId, &BufferedTrace)| {
@@ -114,9 +125,10 @@ impl TraceBuffer {
         let mut order: Vec<_> = self.traces.iter().map(rank).collect();
         order.sort_unstable();
         for (.., id) in order {
-            if !self.is_over() {
+            if self.has_room() {
                 break;
             }
+            self.unsettled.remove(&id);
             if let Some(trace) = self.traces.remove(&id) {
                 self.spans -= trace.len();
                 self.bytes -= trace.bytes();
@@ -200,11 +212,12 @@ impl TraceBuffer {
     /// A trace that has ended, the one that ended first of them. Each once, and again when spans came late.
     pub fn take_ended(&mut self, now: Instant) -> Option<EndedTrace> {
         let from_runtime = self.from_runtime;
-        let ended = self.traces.iter_mut().filter_map(|(id, trace)| {
-            let end = trace.expected_end(from_runtime).filter(|end| *end <= now)?;
-            Some((end, *id, trace))
+        let ended = self.unsettled().filter_map(|(id, trace)| {
+            let end = trace.expected_end(from_runtime)?;
+            (end <= now).then_some((end, id))
         });
-        let (_, id, trace) = ended.min_by_key(|(end, id, _)| (*end, *id))?;
+        let (_, id) = ended.min()?;
+        let trace = self.traces.get_mut(&id)?;
         let is_revision = trace.is_end_reported();
         let spans = trace.decode();
         trace.mark_end_reported();
@@ -226,17 +239,21 @@ impl TraceBuffer {
 
     /// When the next trace will have ended, if nothing more is heard of it.
     pub fn next_end(&self) -> Option<Instant> {
-        self.traces
-            .values()
-            .filter_map(|trace| trace.expected_end(self.from_runtime))
+        self.unsettled()
+            .filter_map(|(_, trace)| trace.expected_end(self.from_runtime))
             .min()
+    }
+
+    fn unsettled(&self) -> impl Iterator<Item = (TraceId, &BufferedTrace)> {
+        let ids = self.unsettled.iter();
+        ids.filter_map(|id| Some((*id, self.traces.get(id)?)))
     }
 
     /// Compresses the traces that have ended and of which nothing was heard for a while. Returns when others are to be
     /// compressed.
     pub fn pack(&mut self, now: Instant) -> Option<Instant> {
-        let due = self.traces.iter();
-        let due = due.filter_map(|(id, trace)| Some((trace.packing_due()?, *id)));
+        let due = self.unsettled();
+        let due = due.filter_map(|(id, trace)| Some((trace.packing_due()?, id)));
         let mut due: Vec<(Instant, TraceId)> = due.collect();
         due.sort_unstable();
         let (first, _) = due.first()?;
@@ -246,6 +263,13 @@ impl TraceBuffer {
         let later = due.split_off(due.partition_point(|(due, _)| *due <= now));
         let due: Vec<TraceId> = due.into_iter().map(|(_, id)| id).collect();
         self.pack_together(&due);
+        let traces = &self.traces;
+        self.unsettled.retain(|id| {
+            let trace = traces.get(id);
+            trace.is_some_and(|trace| {
+                trace.packing_due().is_some() || trace.expected_end(self.from_runtime).is_some()
+            })
+        });
         later.first().map(|(first, _)| *first + PACKED_TOGETHER)
     }
 
