@@ -60,12 +60,35 @@ pub(crate) struct PersistedTokens {
     tokens: Vec<(TokenKey, CachedToken)>,
 }
 
+/// The tokens by key, those of deleted pods among them until there are twice as many as needed.
+#[derive(Default)]
+struct TokenEntries {
+    by_key: BTreeMap<TokenKey, Arc<TokenEntry>>,
+    /// How many there are when unused ones are looked for again.
+    clean_up_at: usize,
+}
+
+impl TokenEntries {
+    /// The entry with a key. Those that are neither in use nor `needed` are removed now and then.
+    fn get_or_insert(&mut self, key: TokenKey, needed: impl Fn(&str) -> bool) -> Arc<TokenEntry> {
+        if let Some(entry) = self.by_key.get(&key) {
+            return entry.clone();
+        }
+        if self.by_key.len() >= self.clean_up_at {
+            self.by_key
+                .retain(|(uid, ..), entry| Arc::strong_count(entry) > 1 || needed(uid));
+            self.clean_up_at = 2 * self.by_key.len() + 16;
+        }
+        self.by_key.entry(key).or_default().clone()
+    }
+}
+
 /// All tokens. Clones share them.
 #[derive(Clone)]
 pub(crate) struct TokenCache {
     pool: ConnectionPool,
     pods: Store<PodUid, Pod>,
-    entries: Arc<Mutex<BTreeMap<TokenKey, Arc<TokenEntry>>>>,
+    entries: Arc<Mutex<TokenEntries>>,
     file: DebouncedFile<PersistedTokens>,
     keep_secrets: KeepSecrets,
 }
@@ -94,7 +117,10 @@ impl TokenCache {
         Ok(TokenCache {
             pool,
             pods,
-            entries: Arc::new(Mutex::new(entries.collect())),
+            entries: Arc::new(Mutex::new(TokenEntries {
+                by_key: entries.collect(),
+                ..TokenEntries::default()
+            })),
             file,
             keep_secrets,
         })
@@ -108,9 +134,9 @@ impl TokenCache {
 
     /// The tokens to persist: those of existing pods.
     pub(crate) fn to_persisted(&self) -> PersistedTokens {
-        let entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
+        let entries = self.entries();
         let exists = |uid: &String| !self.pods.has_synced() || self.pods.contains(uid.as_str());
-        let of_pods = entries.iter().filter(|((uid, ..), _)| exists(uid));
+        let of_pods = entries.by_key.iter().filter(|((uid, ..), _)| exists(uid));
         PersistedTokens {
             tokens: of_pods
                 .filter_map(|(key, entry)| Some((key.clone(), entry.get()?)))
@@ -173,15 +199,13 @@ impl TokenCache {
         }
     }
 
-    /// The entry with a key. Removes unused entries of deleted pods.
     fn entry(&self, key: TokenKey) -> Arc<TokenEntry> {
-        let mut entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
-        if !entries.contains_key(&key) && self.pods.has_synced() {
-            entries.retain(|(uid, ..), entry| {
-                Arc::strong_count(entry) > 1 || self.pods.contains(uid.as_str())
-            });
-        }
-        entries.entry(key).or_default().clone()
+        let needed = |uid: &str| !self.pods.has_synced() || self.pods.contains(uid);
+        self.entries().get_or_insert(key, needed)
+    }
+
+    fn entries(&self) -> MutexGuard<'_, TokenEntries> {
+        self.entries.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     async fn request_token(
@@ -245,5 +269,38 @@ fn to_response(token: &CachedToken) -> IssueTokenResponse {
         token: token.token.clone(),
         expires_at: Some(to_wire(token.expires_at)),
         refresh_at: Some(to_wire(token.lifetime.refresh_at)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use super::*;
+
+    fn key(uid: usize) -> TokenKey {
+        (uid.to_string(), "default".to_owned(), Vec::new(), 3600)
+    }
+
+    #[test]
+    fn tokens_of_deleted_pods_go_without_a_search_for_each_new_one() {
+        let mut entries = TokenEntries::default();
+        let asked = Cell::new(0);
+        let used = entries.get_or_insert(key(0), |_| true);
+        for uid in 1..1000 {
+            entries.get_or_insert(key(uid), |_| {
+                asked.set(asked.get() + 1);
+                true
+            });
+        }
+        assert_eq!(entries.by_key.len(), 1000);
+        assert!(asked.get() < 2000, "{}", asked.get());
+        for uid in 1000..5000 {
+            entries.get_or_insert(key(uid), |of| of == "7" || of == uid.to_string());
+        }
+        assert!(entries.by_key.len() < 100, "{}", entries.by_key.len());
+        let again = entries.get_or_insert(key(0), |_| false);
+        assert!(Arc::ptr_eq(&used, &again), "one that is in use stays");
+        assert!(entries.by_key.contains_key(&key(7)));
     }
 }

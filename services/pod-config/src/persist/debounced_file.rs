@@ -10,6 +10,9 @@ use serde::de::DeserializeOwned;
 use super::Debouncer;
 use crate::core::cluster::state::VERSION;
 
+/// Each change writes everything, and in a burst there are many: a fiftieth of the time at most.
+const PAUSE_FACTOR: u32 = 50;
+
 /// One state file. Clones share it. The contents are collected for each write, so that no copy is
 /// held in between.
 pub(crate) struct DebouncedFile<T> {
@@ -30,7 +33,7 @@ impl<T: Serialize + DeserializeOwned + Send + 'static> DebouncedFile<T> {
     pub(crate) fn new(path: PathBuf) -> Self {
         DebouncedFile {
             file: StateFile::new(path, VERSION),
-            debouncer: Debouncer::new(),
+            debouncer: Debouncer::new(PAUSE_FACTOR),
         }
     }
 

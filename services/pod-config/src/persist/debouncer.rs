@@ -11,9 +11,6 @@ use tokio::time::{Instant, sleep, sleep_until};
 const DELAY: Duration = Duration::from_millis(100);
 /// Delay of changes that are merely useful after a crash.
 const LAZY_DELAY: Duration = Duration::from_secs(5);
-/// The pause after a write is this multiple of its duration: writing takes a tenth of the time at
-/// most, and a new pod is soon on disk.
-const PAUSE_FACTOR: u32 = 10;
 const MIN_PAUSE: Duration = Duration::from_millis(100);
 const MAX_PAUSE: Duration = Duration::from_secs(5);
 /// Delay after a failed write.
@@ -22,13 +19,16 @@ const RETRY_DELAY: Duration = Duration::from_secs(5);
 /// Schedules the writes of one file. Clones share it.
 #[derive(Clone)]
 pub(crate) struct Debouncer {
+    pause_factor: u32,
     due: Arc<watch::Sender<Option<Instant>>>,
     ended: Arc<watch::Sender<bool>>,
 }
 
 impl Debouncer {
-    pub(super) fn new() -> Debouncer {
+    /// The pause after a write is this multiple of its duration, so that writing takes a limited part of the time.
+    pub(super) fn new(pause_factor: u32) -> Debouncer {
         Debouncer {
+            pause_factor,
             due: Arc::new(watch::Sender::new(None)),
             ended: Arc::new(watch::Sender::new(false)),
         }
@@ -76,7 +76,7 @@ impl Debouncer {
             self.due.send_replace(None);
             let started = Instant::now();
             let pause = match write().await {
-                Ok(()) => (started.elapsed() * PAUSE_FACTOR).clamp(MIN_PAUSE, MAX_PAUSE),
+                Ok(()) => (started.elapsed() * self.pause_factor).clamp(MIN_PAUSE, MAX_PAUSE),
                 Err(error) => {
                     tracing::debug!(error, "failed to write state; retrying");
                     self.schedule_after(RETRY_DELAY);
