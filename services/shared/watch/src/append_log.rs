@@ -146,11 +146,10 @@ impl LogEntries {
 
     /// Those with higher numbers.
     fn after(&self, number: u64) -> impl Iterator<Item = LogEntry> {
-        let skipped = (number + 1).saturating_sub(self.first);
-        let skipped = usize::try_from(skipped).unwrap_or(usize::MAX);
-        let numbers = self.first..;
-        let all = numbers.zip(self.encoded.iter().cloned());
-        all.skip(skipped)
+        let next = self.first.max(number + 1);
+        let skipped = usize::try_from(next - self.first).unwrap_or(usize::MAX);
+        let encoded = self.encoded.range(skipped.min(self.encoded.len())..);
+        (next..).zip(encoded.cloned())
     }
 
     fn position(&self) -> Position {

@@ -119,6 +119,27 @@ fn a_log_can_be_emptied() {
     );
 }
 
+#[test]
+fn entries_are_found_by_their_numbers() {
+    let mut entries = LogEntries::new("1");
+    for number in 1..=5 {
+        entries.push(&number.to_string());
+    }
+    entries.remove_oldest(2);
+    for (after, expected) in [
+        (0, &[3, 4, 5][..]),
+        (2, &[3, 4, 5]),
+        (3, &[4, 5]),
+        (4, &[5]),
+        (5, &[]),
+        (9, &[]),
+    ] {
+        let found = entries.after(after).map(decoded);
+        let expected = expected.iter().map(|number| (*number, number.to_string()));
+        assert!(found.eq(expected), "after {after}");
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_stream_waits_for_messages_and_repeats_its_position() {
     let log = AppendLog::<String>::new("1");
