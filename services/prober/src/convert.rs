@@ -244,6 +244,12 @@ fn kind_to_wire(kind: ProbeKind) -> prober::v1::ProbeKind {
     }
 }
 
+/// The key of a probe's result in the state stream.
+pub(crate) fn probe_item_key(id: &ProbeId) -> ProbeItemKey {
+    let kind = kind_to_wire(id.kind) as i32;
+    (id.pod.clone(), id.container.to_string(), kind)
+}
+
 /// A result as an item of the state stream.
 pub(crate) fn probe_status(
     (id, result): (&ProbeId, &ProbeResult),
@@ -258,7 +264,6 @@ pub(crate) fn probe_status(
         kind: kind_to_wire(id.kind) as i32,
     };
     let since = result.since.map(time::to_wire);
-    let store_key = (id.pod.clone(), key.container_id.clone(), key.kind);
     let status = prober::v1::ProbeStatus {
         key: Some(key),
         outcome: outcome as i32,
@@ -271,7 +276,7 @@ pub(crate) fn probe_status(
             links: Vec::new(),
         }),
     };
-    (store_key, status)
+    (probe_item_key(id), status)
 }
 
 /// The response to `ListProbeCounts`.

@@ -7,5 +7,8 @@ use crate::state_file::ResultsFile;
 
 /// Loads the state file of the service in this directory.
 pub fn state_files(dir: &Path) -> Results {
-    ResultsFile::new(dir).load().unwrap_or_default()
+    let opened = ResultsFile::open(dir);
+    opened
+        .map(|file| file.results().clone())
+        .unwrap_or_default()
 }

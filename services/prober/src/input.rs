@@ -11,7 +11,8 @@ use polylet_wire::prober::v1::ListProbeCountsResponse;
 use tokio::sync::oneshot;
 use tracing::Span;
 
-use crate::core::types::{ProbeAttempt, ProbeOutput, Results};
+use crate::core::types::{ProbeAttempt, ProbeOutput, ResultChanges};
+use crate::state_file::ResultsFile;
 
 /// Everything that can happen to this service.
 pub(crate) enum Input {
@@ -28,8 +29,12 @@ pub(crate) enum Input {
     },
     /// A call of `ListProbeCounts`.
     ListCounts(oneshot::Sender<ListProbeCountsResponse>),
-    /// The results were saved, or could not be.
-    Saved(Results, Result<(), StateFileError>),
-    /// An attempt is due.
+    /// Changes of results were saved, or could not be.
+    Saved {
+        file: ResultsFile,
+        changes: ResultChanges,
+        result: Result<(), StateFileError>,
+    },
+    /// An attempt is due, or a write of results may start.
     Timer,
 }

@@ -7,7 +7,8 @@
 //!
 //! One event loop (`run.rs`) owns everything: the probe manager, one timer for all probes, the
 //! attempts in flight. An idle probe is two map entries. Results are written to disk before they are
-//! published, so that a kill and restart changes none of the published results.
+//! published, so that a kill and restart changes none of the published results. One file has them all: the
+//! first change is written at once, and those that follow soon are written together.
 //!
 //! Probes are scheduled on a clock that is unaffected by changes of the wall clock.
 //!
@@ -48,7 +49,7 @@ use polylet_kit::{
 };
 use polylet_wire::levels;
 use polylet_wire::prober::v1::prober_service_server::ProberServiceServer;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
 
 /// The service and its dependencies.
 pub static DESCRIPTOR: ServiceDescriptor = ServiceDescriptor {
@@ -90,12 +91,19 @@ pub async fn build(ctx: Ctx) -> Result<Service, BoxError> {
     let (counts_requests, receiver) = mpsc::channel(16);
     let prober = probe::Prober::new(runtime);
     let event_loop = run::EventLoop::new(&ctx, prober, store.clone(), receiver)?;
-    ctx.spawn("prober", event_loop.run());
+    let (finished, done) = oneshot::channel();
+    ctx.spawn("prober", event_loop.run(finished));
     let server = server::Server {
         store: store.clone(),
         counts_requests,
     };
+    let saved = async move {
+        // Ends with the event loop.
+        let _ = done.await;
+        Vec::new()
+    };
     Ok(Service::new()
         .grpc(ProberServiceServer::new(server))
+        .on_drain(saved)
         .activity(move || format!("{} probe results", store.keys().len())))
 }

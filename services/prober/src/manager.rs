@@ -7,21 +7,23 @@ use jiff::Timestamp;
 use polylet_model::ids::PodUid;
 
 use crate::core::engine::Engine;
-pub use crate::core::types::{ObservedChange, PodChange, ProbeAttempt, ProbeId, Results};
+pub use crate::core::types::{
+    ObservedChange, PodChange, ProbeAttempt, ProbeId, ResultChanges, Results,
+};
 use crate::core::types::{OutcomeChange, PodSource, ProbeOutput, ProbeResult};
 
-/// Decides which probes to run, and keeps their results.
+/// Decides which probes to run, and what changes of their results.
 pub struct ProbeManager {
     engine: Engine,
     /// The source of each pod: only that one can remove it.
     sources: BTreeMap<PodUid, PodSource>,
-    results: Results,
-    unsaved: bool,
+    /// The results that have changed since they were last taken.
+    unsaved: ResultChanges,
 }
 
 impl ProbeManager {
     /// Starts with the results of a previous process instance.
-    pub fn new(results: Results) -> Self {
+    pub fn new(results: &Results) -> Self {
         let outcomes = results
             .iter()
             .map(|(id, result)| (id.clone(), result.outcome))
@@ -29,14 +31,8 @@ impl ProbeManager {
         ProbeManager {
             engine: Engine::new(outcomes),
             sources: BTreeMap::new(),
-            results,
-            unsaved: false,
+            unsaved: ResultChanges::default(),
         }
-    }
-
-    /// The current results. They are published once they are saved.
-    pub fn results(&self) -> &Results {
-        &self.results
     }
 
     /// Takes a change of the desired pods.
@@ -68,9 +64,8 @@ impl ProbeManager {
             ObservedChange::Remove(uid) => self.engine.set_observed(&uid, None, now),
             ObservedChange::Synced => self.engine.on_synced(),
         };
-        for id in &dropped {
-            self.results.remove(id);
-            self.unsaved = true;
+        for id in dropped {
+            self.unsaved.add(id, None);
         }
         !had_synced && self.engine.has_synced()
     }
@@ -122,12 +117,87 @@ impl ProbeManager {
             since,
             traceparent,
         };
-        self.results.insert(id.clone(), result);
-        self.unsaved = true;
+        self.unsaved.add(id.clone(), Some(result));
     }
 
-    /// The results, if they have changed since the last call: to be saved, and published after that.
-    pub fn take_unsaved(&mut self) -> Option<Results> {
-        std::mem::take(&mut self.unsaved).then(|| self.results.clone())
+    /// The changes of results that are still to be taken.
+    pub fn unsaved(&self) -> &ResultChanges {
+        &self.unsaved
+    }
+
+    /// Takes the changes of results since the last call, if there are any: to be saved, and published
+    /// after that.
+    pub fn take_unsaved(&mut self) -> Option<ResultChanges> {
+        (!self.unsaved.is_empty()).then(|| std::mem::take(&mut self.unsaved))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use polylet_model::probe::ProbeKind::Readiness;
+
+    use super::*;
+    use crate::core::test_support::{at, observed, pod};
+
+    /// A manager of two running pods that have synced, each with a readiness probe.
+    fn two_pods() -> ProbeManager {
+        let mut manager = ProbeManager::new(&Results::new());
+        for uid in ["u1", "u2"] {
+            let change = PodChange {
+                source: PodSource::File,
+                uid: uid.into(),
+                probes: Some(pod(&[Readiness])),
+            };
+            manager.handle_pod(change, at(0));
+            let state = observed(&[(uid, true)]).unwrap();
+            manager.handle_observed(ObservedChange::Upsert(uid.into(), state), at(0));
+        }
+        assert!(manager.handle_observed(ObservedChange::Synced, at(0)));
+        manager
+    }
+
+    /// The pods of the taken changes, and whether each has a result.
+    fn taken(manager: &mut ProbeManager) -> Option<Vec<(String, bool)>> {
+        let changes = manager.take_unsaved()?;
+        let changes = changes.iter();
+        let changes = changes.map(|(id, result)| (id.pod.to_string(), result.is_some()));
+        Some(changes.collect())
+    }
+
+    #[test]
+    fn only_changed_results_are_taken() {
+        let mut manager = two_pods();
+        assert_eq!(taken(&mut manager), None);
+        let attempts = manager.start_due(at(0));
+        assert_eq!(attempts.len(), 2);
+        for attempt in &attempts {
+            manager.complete_simulated(attempt, Some(Ok(())), at(0));
+            let uid = attempt.id.pod.to_string();
+            assert_eq!(taken(&mut manager), Some(vec![(uid, true)]));
+        }
+        // The same result again.
+        let due = manager.next_due().unwrap();
+        for attempt in manager.start_due(due) {
+            manager.complete_simulated(&attempt, Some(Ok(())), due);
+        }
+        assert_eq!(taken(&mut manager), None);
+        manager.handle_observed(ObservedChange::Remove("u1".into()), due);
+        assert_eq!(taken(&mut manager), Some(vec![("u1".to_owned(), false)]));
+    }
+
+    #[test]
+    fn results_of_containers_that_are_gone_are_removed_with_the_sync() {
+        let mut before = two_pods();
+        for attempt in before.start_due(at(0)) {
+            before.complete_simulated(&attempt, Some(Ok(())), at(0));
+        }
+        let mut results = Results::new();
+        before.take_unsaved().unwrap().apply_to(&mut results);
+        let mut manager = ProbeManager::new(&results);
+        let state = observed(&[("u1", true)]).unwrap();
+        manager.handle_observed(ObservedChange::Upsert("u1".into(), state), at(1));
+        assert!(manager.unsaved().is_empty(), "before the sync");
+        manager.handle_observed(ObservedChange::Synced, at(1));
+        assert_eq!(taken(&mut manager), Some(vec![("u2".to_owned(), false)]));
     }
 }

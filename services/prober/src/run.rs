@@ -16,12 +16,14 @@ use polylet_wire::prober::v1::ListProbeCountsResponse;
 use polylet_wire::time;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::{JoinError, JoinSet};
-use tokio::time::sleep_until;
+use tokio::time::{Instant, sleep_until};
 use tracing::{Instrument, Span};
 
 use crate::clock::ProbeClock;
 use crate::core::metrics::ProbeMetrics;
-use crate::core::types::{OutcomeChange, ProbeAttempt, ProbeOutput, ResolvedHandler};
+use crate::core::types::{
+    OutcomeChange, ProbeAttempt, ProbeOutput, ResolvedHandler, ResultChanges,
+};
 use crate::input::Input;
 use crate::manager::ProbeManager;
 use crate::probe::Prober;
@@ -45,8 +47,10 @@ pub(crate) struct EventLoop {
     attempts: JoinSet<Input>,
     /// What caused the present state of each pod in the runtime.
     causes: BTreeMap<PodUid, Cause>,
+    /// The write in progress, if any.
     saves: JoinSet<Input>,
-    file: ResultsFile,
+    /// `None` while it is written.
+    file: Option<ResultsFile>,
     metrics: ProbeMetrics,
     counts_requests: mpsc::Receiver<oneshot::Sender<ListProbeCountsResponse>>,
     ctx: Ctx,
@@ -60,18 +64,17 @@ impl EventLoop {
         store: ProbeStatusStore,
         counts_requests: mpsc::Receiver<oneshot::Sender<ListProbeCountsResponse>>,
     ) -> Result<Self, StateFileError> {
-        let file = ResultsFile::new(ctx.run_dir());
-        let manager = ProbeManager::new(file.load()?);
+        let file = ResultsFile::open(ctx.run_dir())?;
         Ok(EventLoop {
-            publisher: Publisher::new(store, manager.results()),
-            manager,
+            publisher: Publisher::new(store, file.results()),
+            manager: ProbeManager::new(file.results()),
             clock: ProbeClock::new(),
             prober,
             sources: sources::all(ctx),
             attempts: JoinSet::new(),
             causes: BTreeMap::new(),
             saves: JoinSet::new(),
-            file,
+            file: Some(file),
             metrics: ProbeMetrics::default(),
             counts_requests,
             ctx: ctx.clone(),
@@ -79,20 +82,22 @@ impl EventLoop {
         })
     }
 
-    /// Runs until the drain. Attempts in flight are dropped then and repeated by the next process
-    /// instance.
-    pub(crate) async fn run(mut self) {
+    /// Runs until the drain; `finished` is dropped once all results are saved. Attempts in flight are
+    /// dropped then and repeated by the next process instance.
+    pub(crate) async fn run(mut self, finished: oneshot::Sender<()>) {
         while let Some(input) = self.next().await {
             self.handle_input(input);
-            self.save();
+            self.save_if_due();
         }
-        if let Some(input) = self.saves.join_next().await {
-            self.handle_input(joined(input));
-        }
+        // The write in progress, and what has changed since it started.
+        self.complete_save().await;
+        self.save();
+        self.complete_save().await;
+        drop(finished);
     }
 
     async fn next(&mut self) -> Option<Input> {
-        let due = self.manager.next_due().map(|at| self.clock.instant(at));
+        let due = self.next_due();
         let timer = async move {
             match due {
                 Some(at) => sleep_until(at).await,
@@ -107,6 +112,15 @@ impl EventLoop {
             Some(response) = self.counts_requests.recv() => Some(Input::ListCounts(response)),
             () = timer => Some(Input::Timer),
         }
+    }
+
+    /// When an attempt is due, or a write of changed results may start.
+    fn next_due(&self) -> Option<Instant> {
+        let attempt = self.manager.next_due().map(|at| self.clock.instant(at));
+        let has_changes = !self.manager.unsaved().is_empty();
+        let file = self.file.as_ref().filter(|_| has_changes);
+        let write = file.map(ResultsFile::next_write);
+        attempt.into_iter().chain(write).min()
     }
 
     fn handle_input(&mut self, input: Input) {
@@ -131,15 +145,11 @@ impl EventLoop {
             }
             // The caller may have cancelled.
             Input::ListCounts(response) => drop(response.send(convert::counts(&self.metrics))),
-            Input::Saved(results, result) => {
-                if let Err(error) = result {
-                    tracing::warn!(
-                        error = report(&error),
-                        "failed to save probe results; a restart may change them"
-                    );
-                }
-                self.publisher.publish(&results);
-            }
+            Input::Saved {
+                file,
+                changes,
+                result,
+            } => self.handle_saved(file, &changes, result),
             Input::Timer => {}
         }
         for attempt in self.manager.start_due(self.clock.now()) {
@@ -166,7 +176,7 @@ impl EventLoop {
             return;
         };
         if self.manager.handle_observed(change, self.clock.now()) {
-            self.publisher.publish_synced(self.manager.results());
+            self.publisher.publish_synced(self.manager.unsaved());
         }
     }
 
@@ -237,19 +247,61 @@ impl EventLoop {
         });
     }
 
+    /// Saves changed results, unless they wait for later ones to be written with them.
+    fn save_if_due(&mut self) {
+        let file = self.file.as_ref();
+        if file.is_some_and(|file| file.next_write() <= Instant::now()) {
+            self.save();
+        }
+    }
+
     /// Saves changed results. One write at a time carries all changes so far.
     fn save(&mut self) {
-        if !self.saves.is_empty() {
-            return;
-        }
-        let Some(results) = self.manager.take_unsaved() else {
+        let Some(mut file) = self.file.take() else {
             return;
         };
-        let file = self.file.clone();
+        let Some(changes) = self.manager.take_unsaved() else {
+            self.file = Some(file);
+            return;
+        };
         self.saves.spawn_blocking(move || {
-            let result = file.save(&results);
-            Input::Saved(results, result)
+            let result = file.save(&changes);
+            Input::Saved {
+                file,
+                changes,
+                result,
+            }
         });
+    }
+
+    /// Publishes changes that were saved.
+    fn handle_saved(
+        &mut self,
+        file: ResultsFile,
+        changes: &ResultChanges,
+        result: Result<(), StateFileError>,
+    ) {
+        self.file = Some(file);
+        if let Err(error) = result {
+            tracing::warn!(
+                error = report(&error),
+                "failed to save probe results; a restart may change them"
+            );
+        }
+        self.publisher.publish(changes);
+    }
+
+    /// Waits for the write in progress, if any.
+    async fn complete_save(&mut self) {
+        if let Some(completed) = self.saves.join_next().await
+            && let Input::Saved {
+                file,
+                changes,
+                result,
+            } = joined(completed)
+        {
+            self.handle_saved(file, &changes, result);
+        }
     }
 }
 

@@ -3,7 +3,7 @@
 use jiff::{SignedDuration, Timestamp};
 use polylet_kit::CancellationToken;
 use polylet_pleg::core::{CachedStatuses, Inspected, ListedPod, PodListing, RuntimeEventKind};
-use polylet_prober::manager::{ProbeAttempt, Results};
+use polylet_prober::manager::{ProbeAttempt, ResultChanges};
 use polylet_sync_coordinator::core::step::{Step, StepKey};
 use polylet_sync_coordinator::core::step::{StepFailure, StepOutcome};
 use polylet_sync_coordinator::input::Input;
@@ -117,10 +117,10 @@ pub enum Work {
         /// The response, in flight.
         response: Option<Option<Result<(), String>>>,
     },
-    /// The prober saves its results.
+    /// The prober saves changes of its results.
     SaveProbeResults {
-        /// All results.
-        results: Results,
+        /// The changes.
+        changes: ResultChanges,
         /// They are on disk.
         written: bool,
     },
@@ -233,16 +233,16 @@ impl World {
                 (None, true)
             }
             Work::SaveProbeResults {
-                results,
+                changes,
                 written: false,
             } => {
-                self.disk.probe_results = results.clone();
+                changes.apply_to(&mut self.disk.probe_results);
                 let written = true;
-                (Some(Work::SaveProbeResults { results, written }), true)
+                (Some(Work::SaveProbeResults { changes, written }), true)
             }
-            Work::SaveProbeResults { results, .. } => {
+            Work::SaveProbeResults { changes, .. } => {
                 if let Some(prober) = &self.prober {
-                    prober.publisher.publish(&results);
+                    prober.publisher.publish(&changes);
                 }
                 prober::act(self);
                 (None, true)

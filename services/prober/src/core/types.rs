@@ -256,6 +256,37 @@ pub struct ProbeResult {
 /// The current results of all probes that have one.
 pub type Results = BTreeMap<ProbeId, ProbeResult>;
 
+/// The latest change of each changed result: to be saved, and published after that.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ResultChanges(BTreeMap<ProbeId, Option<ProbeResult>>);
+
+impl ResultChanges {
+    /// Adds a change: the new result of a probe, or `None` once its container is gone.
+    pub(crate) fn add(&mut self, id: ProbeId, result: Option<ProbeResult>) {
+        self.0.insert(id, result);
+    }
+
+    /// Whether nothing has changed.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// The changed probes with their new results; `None` for those that have none any more.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (&ProbeId, Option<&ProbeResult>)> {
+        self.0.iter().map(|(id, result)| (id, result.as_ref()))
+    }
+
+    /// Makes the changes in `results`.
+    pub fn apply_to(&self, results: &mut Results) {
+        for (id, result) in &self.0 {
+            match result {
+                Some(result) => results.insert(id.clone(), result.clone()),
+                None => results.remove(id),
+            };
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

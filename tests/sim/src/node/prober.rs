@@ -37,7 +37,7 @@ pub fn start(world: &mut World, incarnation: u32) {
     world.prober = Some(ProberInstance {
         incarnation,
         publisher: Publisher::new(store, &results),
-        manager: ProbeManager::new(results),
+        manager: ProbeManager::new(&results),
         pods: SOURCES.iter().map(|_| Link::default()).collect(),
         states: Link::default(),
     });
@@ -77,7 +77,7 @@ pub fn listen(world: &mut World, which: usize) -> bool {
                 if let Some(change) = change
                     && prober.manager.handle_observed(change, *now)
                 {
-                    prober.publisher.publish_synced(prober.manager.results());
+                    prober.publisher.publish_synced(prober.manager.unsaved());
                 }
                 any = true;
             }
@@ -115,12 +115,12 @@ pub fn act(world: &mut World) {
             },
         );
     }
-    if let Some(results) = save {
+    if let Some(changes) = save {
         world.call(
             ServiceId::Prober,
             incarnation,
             Work::SaveProbeResults {
-                results,
+                changes,
                 written: false,
             },
         );

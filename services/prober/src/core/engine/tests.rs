@@ -1,51 +1,11 @@
 use std::collections::BTreeMap;
-use std::sync::Arc;
-use std::time::Duration;
 
 use polylet_model::probe::ProbeKind::{self, Liveness, Readiness, Startup};
 use proptest::prelude::*;
 
 use super::Engine;
-use crate::core::test_support::{at, probe_id, timing};
+use crate::core::test_support::{at, observed, pod, probe_id};
 use crate::core::types::*;
-
-fn pod(kinds: &[ProbeKind]) -> PodProbes {
-    let probes = kinds.iter().map(|kind| {
-        Arc::new(ProbeConfig {
-            field_path: "spec.containers{main}".into(),
-            kind: *kind,
-            handler: ResolvedHandler::Tcp {
-                host: None,
-                port: 80,
-            },
-            timing: timing(0, 10, 1, 1),
-            timeout: Duration::from_secs(1),
-        })
-    });
-    PodProbes {
-        namespace: "default".into(),
-        name: "web".into(),
-        deleting: false,
-        containers: vec![ContainerProbes {
-            name: "main".into(),
-            probes: probes.collect(),
-        }],
-    }
-}
-
-fn observed(containers: &[(&str, bool)]) -> Option<ObservedPod> {
-    let containers = containers.iter().map(|(id, running)| ObservedContainer {
-        id: (*id).into(),
-        name: "main".to_owned(),
-        attempt: 0,
-        running: *running,
-        started_at: Some(at(0)),
-    });
-    Some(ObservedPod {
-        host: "10.0.0.1".into(),
-        containers: containers.collect(),
-    })
-}
 
 fn kinds(attempts: &[ProbeAttempt]) -> Vec<ProbeKind> {
     attempts.iter().map(|attempt| attempt.id.kind).collect()

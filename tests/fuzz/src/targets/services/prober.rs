@@ -15,7 +15,7 @@ pub(in crate::targets) fn run(data: &[u8]) {
     let mut now = now();
     let results = Results::new();
     let publisher = Publisher::new(Store::new("fuzz"), &results);
-    let mut manager = ProbeManager::new(results);
+    let mut manager = ProbeManager::new(&results);
     let mut attempts = Vec::new();
     for frame in frames(data).iter().take(64) {
         let uid = uid(frame);
@@ -41,7 +41,7 @@ pub(in crate::targets) fn run(data: &[u8]) {
                 if let Some(change) = convert::observed_change(update, address, |at| at)
                     && manager.handle_observed(change, now)
                 {
-                    publisher.publish_synced(manager.results());
+                    publisher.publish_synced(manager.unsaved());
                 }
             }
             5 => {
@@ -63,8 +63,8 @@ pub(in crate::targets) fn run(data: &[u8]) {
             }
         }
         attempts.extend(manager.start_due(now));
-        if let Some(results) = manager.take_unsaved() {
-            publisher.publish(&results);
+        if let Some(changes) = manager.take_unsaved() {
+            publisher.publish(&changes);
         }
     }
 }
