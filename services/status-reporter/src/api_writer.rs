@@ -86,6 +86,7 @@ impl ApiWriter {
     /// Keeps a pod's statuses as JSON alone, until they are read again.
     pub(crate) fn drop_parsed(&mut self, uid: &str, own: &SharedStatus) {
         self.patcher.drop_parsed(uid, own);
+        self.mirrors.manager.drop_parsed(uid, own);
     }
 
     /// Handles the removal of a pod from this node; `last` is what was published about it.
@@ -130,13 +131,12 @@ impl ApiWriter {
         self.update_mirror_statuses();
     }
 
-    /// Passes the statuses of mirror pods on, each as that of its static pod.
+    /// Passes changed statuses of mirror pods on, each as that of its static pod.
     fn update_mirror_statuses(&mut self) {
         let now = self.now();
         let own = |uid: &PodUid| self.patcher.desired_status(uid);
-        self.mirrors.manager.share_statuses(own);
-        for (uid, status) in self.mirrors.manager.api_statuses() {
-            self.patcher.set_api_status(uid, status, now);
+        for (uid, status) in self.mirrors.manager.take_api_statuses(own) {
+            self.patcher.set_api_status(&uid, status, now);
         }
     }
 

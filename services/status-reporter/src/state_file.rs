@@ -17,8 +17,8 @@ use crate::core::shared_status::SharedStatus;
 pub(crate) const VERSION: u32 = 1;
 /// Changes within this time are written together.
 const MIN_INTERVAL: Duration = Duration::from_millis(100);
-/// A file that takes long to write is written less often: at most a tenth of the time is spent writing,
-const INTERVALS_PER_WRITE: u32 = 10;
+/// A file that takes long to write is written less often: at most a fiftieth of the time is spent writing,
+const INTERVALS_PER_WRITE: u32 = 50;
 /// unless this is shorter.
 const MAX_INTERVAL: Duration = Duration::from_secs(1);
 
@@ -146,7 +146,7 @@ mod tests {
 
     #[test]
     fn slow_writes_are_less_frequent() {
-        let cases = [(0, 100), (10, 100), (30, 300), (100, 1000), (60_000, 1000)];
+        let cases = [(0, 100), (2, 100), (6, 300), (20, 1000), (60_000, 1000)];
         for (took, interval) in cases {
             let (took, interval) = (Duration::from_millis(took), Duration::from_millis(interval));
             assert_eq!(write_interval(took), interval, "{took:?}");

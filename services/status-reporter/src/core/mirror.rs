@@ -1,16 +1,18 @@
 //! Mirror pods of static pods: which to create, and which to delete.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use polylet_model::constants::pod_annotation::{CONFIG_HASH, CONFIG_MIRROR};
 use polylet_model::hash::fnv1a_32;
 use polylet_model::{Manifest, PodUid};
-use polylet_schedule::{BackoffPolicy, TokenBucket};
-use serde_json::{Value, json};
+use polylet_schedule::{BackoffPolicy, DueQueue, TokenBucket};
+use serde_json::Value;
 
 use super::report::desired::ApiStatus;
 use super::shared_status::SharedStatus;
+use named_pods::{MirrorConditions, MirroredPod, NamedPods};
+
+mod named_pods;
 
 /// How long the watch may take to deliver what was created or deleted.
 const WATCH_TIMEOUT: Duration = Duration::from_secs(5);
@@ -48,153 +50,194 @@ pub(crate) struct MirrorRequest {
     pub(crate) create: Option<Value>,
 }
 
+/// Namespace and name.
 type FullName = (String, String);
-
-#[derive(Default)]
-struct MirrorAttempt {
-    in_flight: bool,
-    not_before: Duration,
-    failures: u32,
-}
 
 /// All static pods and mirror pods. Times are relative to the start of the process.
 #[derive(Default)]
 pub(crate) struct MirrorPodManager {
-    /// Static pods by uid, and whether a source still has them.
-    static_pods: BTreeMap<PodUid, (Manifest, bool)>,
-    mirrors: BTreeMap<PodUid, MirrorPod>,
-    node: Option<NodeRef>,
-    /// Mirror pods have synced: an unknown one does not exist.
-    mirrors_synced: bool,
-    /// This node's pods have synced: a mirror pod without a static pod is an orphan.
-    pods_synced: bool,
-    attempts: BTreeMap<FullName, MirrorAttempt>,
-    changed: bool,
-    /// When the next request is due.
-    next: Option<Duration>,
+    names: BTreeMap<FullName, NamedPods>,
+    static_names: BTreeMap<PodUid, FullName>,
+    mirror_names: BTreeMap<PodUid, FullName>,
+    conditions: MirrorConditions,
+    /// Names that may need a request.
+    dirty: BTreeSet<FullName>,
+    /// Names whose requests wait after an attempt, and until when.
+    waiting: DueQueue<FullName, Duration>,
+    /// The rate limit allows no request before this time.
+    rate_limited_until: Duration,
+    /// Names whose static pods may have another status at the API server than when it was last taken.
+    unreported: BTreeSet<FullName>,
 }
 
 impl MirrorPodManager {
     /// Sets a static pod, and whether a source still has it; `None` once it is removed.
     pub(crate) fn set_static_pod(&mut self, uid: &PodUid, pod: Option<(Manifest, bool)>) {
-        self.changed = true;
-        match pod {
-            Some(pod) => self.static_pods.insert(uid.clone(), pod),
-            None => self.static_pods.remove(uid),
-        };
+        if let Some(name) = self.static_names.remove(uid) {
+            self.changed(&name).static_pods.remove(uid);
+        }
+        if let Some((manifest, desired)) = pod {
+            let name = key(&manifest);
+            let source = MirroredPod::new(&manifest, desired);
+            let static_pods = &mut self.changed(&name).static_pods;
+            static_pods.insert(uid.clone(), source);
+            self.static_names.insert(uid.clone(), name);
+        }
     }
 
-    /// Sets a mirror pod as the watch reports it.
+    /// Sets a mirror pod as the watch reports it. It has delivered, so that its name waits no further.
     pub(crate) fn set_mirror(&mut self, uid: &PodUid, mirror: Option<MirrorPod>) {
-        self.changed = true;
-        let known = self.mirrors.get(uid);
-        let name = mirror.as_ref().or(known).map(mirror_key);
-        if let Some(attempt) = name.and_then(|name| self.attempts.get_mut(&name)) {
-            // The watch has delivered: no further wait.
-            attempt.not_before = Duration::ZERO;
+        if let Some(name) = self.mirror_names.remove(uid) {
+            let pods = self.changed(&name);
+            pods.attempt.not_before = Duration::ZERO;
+            pods.mirrors.remove(uid);
         }
-        match mirror {
-            Some(mirror) => self.mirrors.insert(uid.clone(), mirror),
-            None => self.mirrors.remove(uid),
-        };
+        if let Some(mirror) = mirror {
+            let name = (mirror.namespace.clone(), mirror.name.clone());
+            let pods = self.changed(&name);
+            pods.attempt.not_before = Duration::ZERO;
+            pods.mirrors.insert(uid.clone(), mirror);
+            self.mirror_names.insert(uid.clone(), name);
+        }
+    }
+
+    /// The pods of a name, which are about to change.
+    fn changed(&mut self, name: &FullName) -> &mut NamedPods {
+        self.dirty.insert(name.clone());
+        self.unreported.insert(name.clone());
+        self.names.entry(name.clone()).or_default()
     }
 
     /// The number of mirror pods at the API server.
     pub(crate) fn mirror_count(&self) -> usize {
-        self.mirrors.len()
+        self.mirror_names.len()
     }
 
     pub(crate) fn set_node(&mut self, node: Option<NodeRef>) {
-        self.changed = true;
-        self.node = node;
+        if self.conditions.node != node {
+            self.conditions.node = node;
+            self.mark_all();
+        }
     }
 
     /// Marks the initial sync of mirror pods as done.
     pub(crate) fn mark_mirrors_synced(&mut self) {
-        self.changed |= !self.mirrors_synced;
-        self.mirrors_synced = true;
-    }
-
-    pub(crate) fn set_pods_synced(&mut self, synced: bool) {
-        self.changed |= self.pods_synced != synced;
-        self.pods_synced = synced;
-    }
-
-    /// Shares the memory of statuses that mirror pods have from this node. `own` is that of a static pod.
-    pub(crate) fn share_statuses<'a>(&mut self, own: impl Fn(&PodUid) -> Option<&'a SharedStatus>) {
-        for (uid, (manifest, _)) in &self.static_pods {
-            let mut mirrors = self.mirrors.values_mut();
-            let mirror = mirrors.find(|mirror| is_mirror_of(mirror, manifest));
-            if let Some(status) = mirror.and_then(|mirror| mirror.status.as_mut()) {
-                *status = status.clone().shared_with(own(uid));
-            }
+        if !self.conditions.mirrors_synced {
+            self.conditions.mirrors_synced = true;
+            self.mark_all();
         }
     }
 
-    /// The status at the API server of each static pod: that of its mirror pod.
-    pub(crate) fn api_statuses(&self) -> impl Iterator<Item = (&PodUid, Option<ApiStatus>)> {
-        self.static_pods.iter().map(|(uid, (manifest, _))| {
-            let mut mirrors = self.mirrors.values();
-            let mirror = mirrors.find(|mirror| is_mirror_of(mirror, manifest));
-            let status = mirror.and_then(|mirror| {
-                Some(ApiStatus {
-                    uid: mirror.uid.clone(),
-                    status: mirror.status.clone()?,
-                })
-            });
-            (uid, status)
-        })
+    pub(crate) fn set_pods_synced(&mut self, synced: bool) {
+        if self.conditions.pods_synced != synced {
+            self.conditions.pods_synced = synced;
+            self.mark_all();
+        }
+    }
+
+    fn mark_all(&mut self) {
+        self.dirty.extend(self.names.keys().cloned());
+    }
+
+    /// The status at the API server of each static pod that may have another one than at the last call: that
+    /// of its mirror pod. Statuses that mirror pods have from this node are shared with it: `own` is that of
+    /// a static pod.
+    pub(crate) fn take_api_statuses<'a>(
+        &mut self,
+        own: impl Fn(&PodUid) -> Option<&'a SharedStatus>,
+    ) -> Vec<(PodUid, Option<ApiStatus>)> {
+        let mut statuses = Vec::new();
+        for name in std::mem::take(&mut self.unreported) {
+            if let Some(pods) = self.names.get_mut(&name) {
+                statuses.extend(pods.api_statuses(&own));
+            }
+        }
+        statuses
+    }
+
+    /// Keeps the status of a static pod's mirror pod as JSON alone, until it is read again. It shares that
+    /// of `own` if it is equal.
+    pub(crate) fn drop_parsed(&mut self, uid: &str, own: &SharedStatus) {
+        let name = self.static_names.get(uid);
+        if let Some(pods) = name.and_then(|name| self.names.get_mut(name)) {
+            pods.drop_parsed(uid, own);
+        }
     }
 
     /// When the next request is due, unless something changes before.
     pub(crate) fn next_due(&self) -> Option<Duration> {
-        self.next
+        if !self.dirty.is_empty() {
+            return Some(self.rate_limited_until);
+        }
+        let due = self.waiting.next_due()?;
+        Some(due.max(self.rate_limited_until))
     }
 
-    /// The requests to send now.
+    /// The requests to send now, by name.
     pub(crate) fn take_due(
         &mut self,
         rate_limit: &mut TokenBucket<Duration>,
         now: Duration,
     ) -> Vec<MirrorRequest> {
-        if !self.changed && self.next.is_none_or(|next| now < next) {
-            return Vec::new();
-        }
-        self.changed = false;
-        self.next = None;
         let mut requests = Vec::new();
-        for name in self.names() {
-            let Some(request) = self.request(&name) else {
-                // An attempt in flight is completed later.
-                self.attempts
-                    .retain(|of, attempt| *of != name || attempt.in_flight);
-                continue;
-            };
-            let attempt = self.attempts.entry(name).or_default();
-            if attempt.in_flight {
-                continue;
-            }
-            let allowed = if attempt.not_before > now {
-                Err(attempt.not_before)
-            } else {
-                rate_limit.try_take(now)
-            };
-            match allowed {
-                Ok(()) => {
-                    attempt.in_flight = true;
-                    requests.push(request);
+        if now < self.rate_limited_until {
+            return requests;
+        }
+        while let Some(name) = self.waiting.pop_due(now) {
+            self.dirty.insert(name);
+        }
+        while let Some(name) = self.dirty.pop_first() {
+            match self.request(&name, rate_limit, now) {
+                Ok(request) => requests.extend(request),
+                Err(at) => {
+                    self.dirty.insert(name);
+                    self.rate_limited_until = at;
+                    break;
                 }
-                Err(at) => self.next = Some(self.next.map_or(at, |next| next.min(at))),
             }
         }
         requests
     }
 
+    /// The request of a name, to be sent now; `None` if it needs none, or not now.
+    ///
+    /// # Errors
+    /// The rate limit allows none before this time.
+    fn request(
+        &mut self,
+        name: &FullName,
+        rate_limit: &mut TokenBucket<Duration>,
+        now: Duration,
+    ) -> Result<Option<MirrorRequest>, Duration> {
+        self.waiting.cancel(name);
+        let Some(pods) = self.names.get_mut(name) else {
+            return Ok(None);
+        };
+        let Some(request) = pods.request(name, &self.conditions) else {
+            pods.forget_attempt();
+            if pods.is_unused() {
+                self.names.remove(name);
+            }
+            return Ok(None);
+        };
+        if pods.attempt.in_flight {
+            return Ok(None);
+        }
+        let not_before = pods.attempt.not_before;
+        if not_before > now {
+            self.waiting.set(name.clone(), not_before);
+            return Ok(None);
+        }
+        rate_limit.try_take(now)?;
+        pods.attempt.in_flight = true;
+        Ok(Some(request))
+    }
+
     /// Records the result of a request. After a success the watch is to deliver the change.
     pub(crate) fn on_completed(&mut self, request: &MirrorRequest, succeeded: bool, now: Duration) {
-        self.changed = true;
         let name = (request.namespace.clone(), request.name.clone());
-        let attempt = self.attempts.entry(name).or_default();
+        let attempt = &mut self.names.entry(name.clone()).or_default().attempt;
+        self.dirty.insert(name);
         attempt.in_flight = false;
         if succeeded {
             attempt.failures = 0;
@@ -206,90 +249,10 @@ impl MirrorPodManager {
         let share = f64::from(drawn) / f64::from(u32::MAX);
         attempt.not_before = now + FAILED.delay_with_jitter(attempt.failures, share / 2.0);
     }
-
-    fn names(&self) -> Vec<FullName> {
-        let static_pods = self.static_pods.values().map(|(manifest, _)| key(manifest));
-        let mirrors = self.mirrors.values().map(mirror_key);
-        let attempts = self.attempts.keys().cloned();
-        let mut names: Vec<_> = static_pods.chain(mirrors).chain(attempts).collect();
-        names.sort();
-        names.dedup();
-        names
-    }
-
-    fn request(&self, name: &FullName) -> Option<MirrorRequest> {
-        let of_name = self
-            .static_pods
-            .values()
-            .filter(|(manifest, _)| key(manifest) == *name);
-        let (desired, terminating): (Vec<_>, Vec<_>) = of_name.partition(|(_, desired)| *desired);
-        let mirror = self.mirrors.values().find(|m| mirror_key(m) == *name);
-        let request = |delete: Option<&MirrorPod>, create| MirrorRequest {
-            namespace: name.0.clone(),
-            name: name.1.clone(),
-            delete: delete.map(|mirror| mirror.uid.clone()),
-            create,
-        };
-        // A terminating pod of this name keeps its mirror pod to its end.
-        if !self.mirrors_synced || !terminating.is_empty() {
-            return None;
-        }
-        let Some((manifest, _)) = desired.first() else {
-            return mirror
-                .filter(|_| self.pods_synced)
-                .map(|mirror| request(Some(mirror), None));
-        };
-        let outdated =
-            mirror.filter(|mirror| mirror.deleting || mirror.source_hash != hash(manifest));
-        if mirror.is_some() && outdated.is_none() {
-            return None;
-        }
-        // The API server rejects mirror pods without their node as owner.
-        let node = self.node.as_ref().filter(|node| !node.deleting);
-        let create = node.and_then(|node| body(manifest, node));
-        (outdated.is_some() || create.is_some()).then(|| request(outdated, create))
-    }
 }
 
 fn key(manifest: &Manifest) -> FullName {
     (manifest.namespace().to_owned(), manifest.name().to_owned())
-}
-
-fn mirror_key(mirror: &MirrorPod) -> FullName {
-    (mirror.namespace.clone(), mirror.name.clone())
-}
-
-/// Whether a mirror pod has the status of a static pod.
-fn is_mirror_of(mirror: &MirrorPod, manifest: &Manifest) -> bool {
-    !mirror.deleting && mirror.source_hash == hash(manifest) && mirror_key(mirror) == key(manifest)
-}
-
-/// The hash that changes with a static pod's manifest.
-fn hash(manifest: &Manifest) -> &str {
-    manifest
-        .annotation(CONFIG_HASH)
-        .unwrap_or(manifest.uid().as_str())
-}
-
-/// The mirror pod of a static pod: the same pod, owned by its node.
-fn body(manifest: &Manifest, node: &NodeRef) -> Option<Value> {
-    let mut pod: Value = serde_json::from_slice(manifest.raw()).ok()?;
-    let fields = pod.as_object_mut()?;
-    fields.remove("status");
-    fields.insert("apiVersion".to_owned(), "v1".into());
-    fields.insert("kind".to_owned(), "Pod".into());
-    let metadata = fields.get_mut("metadata")?.as_object_mut()?;
-    for assigned in ["uid", "generation", "resourceVersion", "creationTimestamp"] {
-        metadata.remove(assigned);
-    }
-    metadata.insert(
-        "ownerReferences".to_owned(),
-        json!([{ "apiVersion": "v1", "kind": "Node", "name": node.name, "uid": node.uid, "controller": true }]),
-    );
-    let annotations = metadata.entry("annotations").or_insert_with(|| json!({}));
-    let annotations = annotations.as_object_mut()?;
-    annotations.insert(CONFIG_MIRROR.to_owned(), hash(manifest).into());
-    Some(pod)
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ use std::time::Duration;
 use polylet_model::PodUid;
 use polylet_schedule::{DueQueue, TokenBucket};
 
-use super::desired::{ApiStatus, DesiredStatus};
+use super::desired::{ApiStatus, DesiredStatus, Priority};
 use super::pod_entry::PodEntry;
 use super::request::{PatchResult, StatusRequest};
 use crate::core::shared_status::SharedStatus;
@@ -20,13 +20,63 @@ const MAX_IN_FLIGHT: usize = 8;
 pub(crate) struct PatchQueue {
     /// Boxed, as a map has room for twice as many values.
     pods: BTreeMap<PodUid, Box<PodEntry>>,
-    /// Pods with a pending request and none in flight, and when it is due.
-    waiting: DueQueue<PodUid, Duration>,
+    waiting: WaitingPods,
     in_flight: usize,
     /// No request before this time, and then a single one, as the API server was unavailable.
     unavailable_until: Option<Duration>,
     /// The rate limit allows no request before this time.
     rate_limited_until: Duration,
+}
+
+/// Pods with a pending request and none in flight.
+#[derive(Default)]
+struct WaitingPods {
+    /// Those whose requests were not due yet, and when they are.
+    later: DueQueue<PodUid, Duration>,
+    /// Those whose requests are due, in the order in which they are sent: by priority, then by due time.
+    due: DueQueue<PodUid, (Priority, Duration)>,
+}
+
+impl WaitingPods {
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    fn len(&self) -> usize {
+        self.later.len() + self.due.len()
+    }
+
+    /// The number of those beside one pod.
+    fn others(&self, pod: &str) -> usize {
+        let is_one = self.later.due(pod).is_some() || self.due.due(pod).is_some();
+        self.len() - usize::from(is_one)
+    }
+
+    /// Sets when the request of a pod is due.
+    fn set(&mut self, pod: PodUid, due: Duration) {
+        self.due.cancel(&pod);
+        self.later.set(pod, due);
+    }
+
+    fn cancel(&mut self, pod: &str) {
+        self.due.cancel(pod);
+        self.later.cancel(pod);
+    }
+
+    /// When the first request is due; at the start of the process if one was due at the last look.
+    fn next_due(&self) -> Option<Duration> {
+        if self.due.is_empty() {
+            self.later.next_due()
+        } else {
+            Some(Duration::ZERO)
+        }
+    }
+
+    /// Removes and returns the pod whose request is sent next, of those in `due`.
+    fn pop_first(&mut self) -> Option<PodUid> {
+        let first = self.due.next_due()?;
+        self.due.pop_due(first)
+    }
 }
 
 impl PatchQueue {
@@ -102,10 +152,10 @@ impl PatchQueue {
         let Some(entry) = self.pods.get_mut(pod) else {
             return;
         };
-        entry.update(others_waiting(&self.waiting, pod), now);
+        entry.update(self.waiting.others(pod), now);
         match entry.pending.as_ref().filter(|_| !entry.in_flight) {
-            Some(pending) => drop(self.waiting.set(pod.clone(), pending.due)),
-            None => drop(self.waiting.cancel(pod)),
+            Some(pending) => self.waiting.set(pod.clone(), pending.due),
+            None => self.waiting.cancel(pod),
         }
     }
 
@@ -148,45 +198,76 @@ impl PatchQueue {
             Some(_) => 1,
             None => MAX_IN_FLIGHT,
         };
-        if self.in_flight >= max_in_flight {
+        if self.in_flight >= max_in_flight || now < self.rate_limited_until {
             return requests;
         }
-        for pod in self.due_by_priority(now) {
-            if self.in_flight >= max_in_flight {
-                break;
+        self.collect_due(now);
+        while self.in_flight < max_in_flight
+            && let Some(pod) = self.waiting.pop_first()
+        {
+            match self.request(&pod, rate_limit, now) {
+                Ok(request) => requests.extend(request),
+                Err(at) => {
+                    self.rate_limited_until = at;
+                    break;
+                }
             }
-            let Some(entry) = self.pods.get_mut(&pod) else {
-                continue;
-            };
-            // Apparent drift may be settled by now, and a batch may wait for more pods.
-            if entry.depends_on_time() {
-                entry.update(others_waiting(&self.waiting, &pod), now);
-            }
-            let Some(request) = entry.request(&pod) else {
-                self.waiting.cancel(&pod);
-                continue;
-            };
-            let due = entry.pending.as_ref().map(|pending| pending.due);
-            if let Some(later) = due.filter(|due| *due > now) {
-                self.waiting.set(pod, later);
-                continue;
-            }
-            if let Err(at) = rate_limit.try_take(now) {
-                self.rate_limited_until = at;
-                break;
-            }
-            entry.on_sent(now);
-            self.waiting.cancel(&pod);
-            self.in_flight += 1;
-            requests.push(request);
         }
         requests
     }
 
-    fn due_by_priority(&self, now: Duration) -> Vec<PodUid> {
-        let due = self.waiting.all_due(now).filter_map(|pod| {
-            let pending = self.pods.get(pod)?.pending.as_ref()?;
-            Some((pending.priority, pending.due, pod.clone()))
+    /// Orders the requests that have become due by priority.
+    fn collect_due(&mut self, now: Duration) {
+        while let Some(pod) = self.waiting.later.pop_due(now) {
+            let entry = self.pods.get(&pod);
+            if let Some(pending) = entry.and_then(|entry| entry.pending.as_ref()) {
+                let order = (pending.priority, pending.due);
+                self.waiting.due.set(pod, order);
+            }
+        }
+    }
+
+    /// The request of a pod that is not among the waiting ones any more, to be sent now; `None` if it is not
+    /// due any more.
+    ///
+    /// # Errors
+    /// The rate limit allows none before this time: the pod waits again.
+    fn request(
+        &mut self,
+        pod: &PodUid,
+        rate_limit: &mut TokenBucket<Duration>,
+        now: Duration,
+    ) -> Result<Option<StatusRequest>, Duration> {
+        let Some(entry) = self.pods.get_mut(pod) else {
+            return Ok(None);
+        };
+        // Apparent drift may be settled by now, and a batch may wait for more pods.
+        if entry.depends_on_time() {
+            entry.update(self.waiting.len(), now);
+        }
+        let (Some(request), Some(pending)) = (entry.request(pod), &entry.pending) else {
+            return Ok(None);
+        };
+        if pending.due > now {
+            self.waiting.set(pod.clone(), pending.due);
+            return Ok(None);
+        }
+        if let Err(at) = rate_limit.try_take(now) {
+            let order = (pending.priority, pending.due);
+            self.waiting.due.set(pod.clone(), order);
+            return Err(at);
+        }
+        entry.on_sent(now);
+        self.in_flight += 1;
+        Ok(Some(request))
+    }
+
+    /// The pods whose requests are due, in the order in which they are sent, computed from all pods.
+    #[cfg(test)]
+    pub(crate) fn all_due(&self, now: Duration) -> Vec<PodUid> {
+        let due = self.pods.iter().filter_map(|(pod, entry)| {
+            let pending = entry.pending.as_ref().filter(|_| !entry.in_flight)?;
+            (pending.due <= now).then(|| (pending.priority, pending.due, pod.clone()))
         });
         let mut due: Vec<_> = due.collect();
         due.sort();
@@ -212,9 +293,4 @@ impl PatchQueue {
         self.remove_if_unused(&request.pod);
         since_change
     }
-}
-
-/// The number of waiting pods beside one.
-fn others_waiting(waiting: &DueQueue<PodUid, Duration>, pod: &str) -> usize {
-    waiting.len() - usize::from(waiting.due(pod).is_some())
 }

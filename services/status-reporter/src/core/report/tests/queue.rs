@@ -2,6 +2,7 @@
 
 mod deletions;
 mod failures;
+mod order;
 
 use std::time::Duration;
 
