@@ -11,7 +11,6 @@ use std::rc::Rc;
 
 use jiff::Timestamp;
 use polylet_model::PodUid;
-use polylet_wire::podconfig::v1::PodSource;
 use polylet_wire::sync::v1::PodSync;
 
 use crate::checkpoint::RestoredState;
@@ -81,15 +80,12 @@ impl Coordinator {
 
     /// How many pods sources serve: the API server, and others.
     pub fn desired_pods(&self) -> (usize, usize) {
-        let workers = self.state.workers.iter();
-        let served = workers.filter(|worker| worker.pod.has_source);
-        let (of_api, others): (Vec<_>, Vec<_>) =
-            served.partition(|worker| worker.source == i32::from(PodSource::Api));
-        (of_api.len(), others.len())
+        let served = self.state.workers.served();
+        (served.of_api, served.others)
     }
 
     /// The numbers of pods by their states, if any may have changed since the last call.
-    pub(crate) fn take_changed_totals(&mut self) -> Option<PodTotals> {
+    pub(crate) fn take_changed_totals(&mut self) -> Option<&PodTotals> {
         self.state.counts.take_changed()
     }
 

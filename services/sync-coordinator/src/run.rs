@@ -86,7 +86,7 @@ impl EventLoop {
             }
             coordinator.reconcile(Timestamp::now());
             if let Some(totals) = coordinator.take_changed_totals() {
-                metrics::pods::set_totals(&totals);
+                metrics::pods::set_totals(totals);
             }
             let limit = coordinator.start_limit();
             if start_limit.replace(limit) != Some(limit) {

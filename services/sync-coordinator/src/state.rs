@@ -4,6 +4,7 @@
 //! effects. Updates of the peers' streams arrive in [`stream_handlers`].
 
 pub(crate) mod device_requests;
+mod failed_pulls;
 pub(crate) mod log_targets;
 pub(crate) mod name_conflicts;
 pub(crate) mod node_context;

@@ -16,6 +16,7 @@ use crate::runtime::{StepContext, trace};
 use crate::state::State;
 use crate::state::device_requests;
 use crate::state::pod_worker::RefreshScope;
+use crate::state::pod_workers::PodWorkers;
 
 /// Starts a step of a pod.
 pub(super) fn start_step(effects: &dyn Effects, state: &mut State, uid: &str, step: Step) {
@@ -156,8 +157,9 @@ pub(super) fn finish_step(
         refresh_pod(effects, state, uid, scope);
     }
     state.workers.queue.push(uid);
+    state.workers.update_failed_pulls(uid);
     if let Some(image) = arrived {
-        wake_waiting_for_image(state, uid, &image);
+        wake_waiting_for_image(&mut state.workers, uid, &image);
     }
     superseded
 }
@@ -180,18 +182,16 @@ fn refresh_scope(key: &StepKey, failed: bool, removal: bool) -> Option<RefreshSc
 }
 
 /// Has other pods look for an image whose pull they could not complete.
-fn wake_waiting_for_image(state: &mut State, uid: &PodUid, image: &str) {
-    let mut woken = Vec::new();
-    for worker in state
-        .workers
-        .iter_mut()
-        .filter(|worker| worker.pod.uid != *uid)
-    {
-        if apply_result::on_image_arrived(&mut worker.pod, image) {
-            woken.push(worker.pod.uid.clone());
+fn wake_waiting_for_image(workers: &mut PodWorkers, uid: &PodUid, image: &str) {
+    let mut waiting = workers.pods_without_image(image);
+    waiting.retain(|other| other != uid);
+    for other in waiting {
+        if let Some(worker) = workers.get_mut(&other)
+            && apply_result::on_image_arrived(&mut worker.pod, image)
+        {
+            workers.queue.push(&other);
         }
     }
-    state.workers.queue.extend(woken);
 }
 
 /// Retries a step now that the object which it lacked is available.

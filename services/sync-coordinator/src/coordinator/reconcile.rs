@@ -278,9 +278,9 @@ impl Coordinator {
             && let (Some(manifest), Some(spec)) = (worker.manifest, worker.pod.spec.clone())
         {
             metrics::pods::count_restart(worker.source != i32::from(PodSource::Api));
-            let new = state.workers.get_or_insert(uid, &worker.reference);
+            let workers = &mut state.workers;
+            let new = workers.insert_served(uid, &worker.reference, worker.source);
             new.pod.checkpoint.acknowledged_at = Some(now);
-            new.set_source(worker.source);
             new.set_removed_at(worker.removed_at);
             new.set_manifest(manifest, (*spec).clone(), worker.cause);
             new.pod.take_runtime_state(worker.pod);

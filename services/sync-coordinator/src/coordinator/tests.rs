@@ -25,6 +25,7 @@ use crate::state::{POD_SOURCES, name_conflicts};
 mod at_rest;
 mod devices;
 mod forgetting;
+mod image_arrival;
 mod intents;
 mod resources;
 mod served_again;

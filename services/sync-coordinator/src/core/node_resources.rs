@@ -81,7 +81,50 @@ pub struct AllocatedPod {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct AllocatedPods {
     pods: BTreeMap<PodUid, AllocatedPod>,
-    sums: ResourceList,
+    /// Wider than the amounts, so that subtraction reverses addition.
+    sums: BTreeMap<String, i128>,
+    qos_sums: QosSums,
+}
+
+/// The sum of requests per QoS class, wider than the amounts.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+struct QosSums {
+    /// CPU of Burstable pods, in thousandths.
+    burstable_cpu: i128,
+    /// Memory of Burstable pods in bytes.
+    burstable_memory: i128,
+    /// Memory of Guaranteed pods in bytes.
+    guaranteed_memory: i128,
+}
+
+impl QosSums {
+    /// Adds a pod's request, or subtracts it with the sign -1.
+    fn count(&mut self, request: &PodRequest, sign: i128) {
+        let amount = |name| i128::from(request.requested(name)) * sign;
+        match request.qos {
+            QosClass::Guaranteed => self.guaranteed_memory += amount("memory"),
+            QosClass::Burstable => {
+                self.burstable_memory += amount("memory");
+                self.burstable_cpu += amount("cpu");
+            }
+            QosClass::BestEffort => {}
+        }
+    }
+
+    /// The sums as amounts.
+    fn requests(self) -> QosRequests {
+        QosRequests {
+            burstable_cpu: saturated(self.burstable_cpu),
+            burstable_memory: saturated(self.burstable_memory),
+            guaranteed_memory: saturated(self.guaranteed_memory),
+        }
+    }
+}
+
+/// The amount that is closest to a sum.
+fn saturated(sum: i128) -> i64 {
+    let limit = if sum < 0 { i64::MIN } else { i64::MAX };
+    i64::try_from(sum).unwrap_or(limit)
 }
 
 impl AllocatedPods {
@@ -109,26 +152,33 @@ impl AllocatedPods {
         freed
     }
 
-    fn count(&mut self, request: &PodRequest, sign: i64) {
+    /// Adds a pod's request to all sums, or subtracts it with the sign -1.
+    fn count(&mut self, request: &PodRequest, sign: i128) {
+        self.qos_sums.count(request, sign);
         for (name, amount) in &request.requests {
             let sum = self.sums.entry(name.clone()).or_default();
-            *sum = sum.saturating_add(amount.saturating_mul(sign));
+            *sum += i128::from(*amount) * sign;
         }
+    }
+
+    /// The sum of a resource's amounts.
+    fn sum(&self, name: &str) -> i128 {
+        if name == node::PODS {
+            return i128::try_from(self.pods.len()).unwrap_or(i128::MAX);
+        }
+        self.sums.get(name).copied().unwrap_or(0)
     }
 
     /// The amount of a resource that is allocated.
     pub fn used(&self, name: &str) -> i64 {
-        if name == node::PODS {
-            return i64::try_from(self.pods.len()).unwrap_or(i64::MAX);
-        }
-        self.sums.get(name).copied().unwrap_or(0)
+        saturated(self.sum(name))
     }
 
     /// The amount of a resource that all pods but one have.
     pub fn used_by_others(&self, name: &str, without: &str) -> i64 {
         let own = self.pods.get(without);
         let own = own.map_or(0, |pod| pod.request.requested(name));
-        self.used(name).saturating_sub(own)
+        saturated(self.sum(name) - i128::from(own))
     }
 
     /// All pods with a share, by UID.
@@ -138,22 +188,14 @@ impl AllocatedPods {
 
     /// The sum of requests per QoS class, with one pod replaced.
     pub fn class_requests(&self, without: &str, instead: Option<&PodRequest>) -> QosRequests {
-        let others = self.pods().filter(|(uid, _)| *uid != without);
-        let others = others.map(|(_, pod)| &*pod.request);
-        let mut requests = QosRequests::default();
-        for request in others.chain(instead) {
-            let memory = request.requested("memory");
-            let add = |sum: &mut i64, amount: i64| *sum = sum.saturating_add(amount);
-            match request.qos {
-                QosClass::Guaranteed => add(&mut requests.guaranteed_memory, memory),
-                QosClass::Burstable => {
-                    add(&mut requests.burstable_memory, memory);
-                    add(&mut requests.burstable_cpu, request.requested("cpu"));
-                }
-                QosClass::BestEffort => {}
-            }
+        let mut sums = self.qos_sums;
+        if let Some(pod) = self.pods.get(without) {
+            sums.count(&pod.request, -1);
         }
-        requests
+        if let Some(request) = instead {
+            sums.count(request, 1);
+        }
+        sums.requests()
     }
 }
 
@@ -278,6 +320,15 @@ mod tests {
         }
     }
 
+    /// CPU and memory of Burstable pods, and memory of Guaranteed pods.
+    fn class_sums(requests: QosRequests) -> (i64, i64, i64) {
+        (
+            requests.burstable_cpu,
+            requests.burstable_memory,
+            requests.guaranteed_memory,
+        )
+    }
+
     #[test]
     fn sums_follow_the_allocated_pods() {
         let mut allocated = AllocatedPods::default();
@@ -286,12 +337,7 @@ mod tests {
         assert!(!allocated.set(&"a".into(), Some(allocated_pod(300, QosClass::Burstable))));
         assert_eq!((allocated.used("cpu"), allocated.used("pods")), (500, 2));
         let requests = |without: &str, instead: Option<&PodRequest>| {
-            let requests = allocated.class_requests(without, instead);
-            (
-                requests.burstable_cpu,
-                requests.burstable_memory,
-                requests.guaranteed_memory,
-            )
+            class_sums(allocated.class_requests(without, instead))
         };
         assert_eq!(requests("", None), (300, 3000, 2000));
         assert_eq!(requests("a", None), (0, 0, 2000));
@@ -307,5 +353,42 @@ mod tests {
         assert_eq!((allocated.used("cpu"), allocated.used("pods")), (200, 1));
         assert!(allocated.set(&"b".into(), None));
         assert_eq!((allocated.used("cpu"), allocated.used("memory")), (0, 0));
+        assert_eq!(allocated.class_requests("", None), QosRequests::default());
+    }
+
+    #[test]
+    fn class_of_a_changed_pod_has_its_requests() {
+        let mut allocated = AllocatedPods::default();
+        for (qos, expected) in [
+            (QosClass::Burstable, (100, 1000, 0)),
+            (QosClass::Guaranteed, (0, 0, 1000)),
+            (QosClass::BestEffort, (0, 0, 0)),
+        ] {
+            allocated.set(&"a".into(), Some(allocated_pod(100, qos)));
+            let sums = class_sums(allocated.class_requests("b", None));
+            assert_eq!(sums, expected, "{qos:?}");
+        }
+    }
+
+    #[test]
+    fn pods_that_request_more_than_an_amount_can_be_leave_nothing() {
+        let mut allocated = AllocatedPods::default();
+        let mut most = allocated_pod(0, QosClass::Burstable);
+        let requests = &mut Arc::make_mut(&mut most.request).requests;
+        requests.values_mut().for_each(|amount| *amount = i64::MAX);
+        let other = allocated_pod(100, QosClass::Burstable);
+        for (uid, pod) in [("a", &most), ("b", &most), ("c", &other)] {
+            allocated.set(&uid.into(), Some(pod.clone()));
+        }
+        let sums = class_sums(allocated.class_requests("c", Some(&other.request)));
+        assert_eq!(sums, (i64::MAX, i64::MAX, 0));
+        assert_eq!(allocated.used("cpu"), i64::MAX);
+        assert_eq!(allocated.used_by_others("cpu", "c"), i64::MAX);
+        for uid in ["a", "b"] {
+            allocated.set(&uid.into(), None);
+        }
+        let sums = class_sums(allocated.class_requests("", None));
+        assert_eq!(sums, (100, 1000, 0));
+        assert_eq!(allocated.used("cpu"), 100);
     }
 }

@@ -26,18 +26,19 @@ pub(crate) struct CountedPod {
 #[derive(Debug, Default)]
 pub(crate) struct PodCounts {
     pods: BTreeMap<PodUid, CountedPod>,
+    totals: PodTotals,
     changed: bool,
 }
 
 /// The numbers of pods by upstream's labels.
-#[derive(Debug, Default, PartialEq, Eq)]
+#[derive(Debug, PartialEq, Eq)]
 pub(crate) struct PodTotals {
     /// Of the API server, and of other sources.
     pub(crate) active: [usize; 2],
     /// By lifecycle, configuration and whether they are static. Those without a pod are there, too.
     pub(crate) working: BTreeMap<[&'static str; 3], usize>,
     pub(crate) ephemeral_containers: usize,
-    /// By reason.
+    /// By reason; none is 0.
     pub(crate) pending_resizes: BTreeMap<&'static str, usize>,
     pub(crate) resizes: usize,
 }
@@ -97,6 +98,10 @@ impl PodCounts {
             return false;
         }
         let is_new = pod.is_runtime_only() && !before.is_some_and(CountedPod::is_runtime_only);
+        if let Some(before) = before {
+            self.totals.subtract(before);
+        }
+        self.totals.add(&pod);
         self.pods.insert(uid.clone(), pod);
         self.changed = true;
         is_new
@@ -104,45 +109,77 @@ impl PodCounts {
 
     /// Forgets a pod.
     pub(crate) fn remove(&mut self, uid: &str) {
-        self.changed |= self.pods.remove(uid).is_some();
+        if let Some(before) = self.pods.remove(uid) {
+            self.totals.subtract(&before);
+            self.changed = true;
+        }
     }
 
     /// The numbers, if any may have changed since the last call.
-    pub(crate) fn take_changed(&mut self) -> Option<PodTotals> {
-        std::mem::take(&mut self.changed).then(|| self.totals())
+    pub(crate) fn take_changed(&mut self) -> Option<&PodTotals> {
+        std::mem::take(&mut self.changed).then_some(&self.totals)
     }
+}
 
-    fn totals(&self) -> PodTotals {
-        let mut totals = PodTotals::default();
+impl Default for PodTotals {
+    /// The numbers of no pods.
+    fn default() -> Self {
+        let mut working = BTreeMap::new();
         for lifecycle in LIFECYCLES {
             for config in ["desired", "orphan"] {
-                totals.working.insert([lifecycle, config, ""], 0);
-                totals.working.insert([lifecycle, config, "true"], 0);
+                working.insert([lifecycle, config, ""], 0);
+                working.insert([lifecycle, config, "true"], 0);
             }
-            let unknown = [lifecycle, "runtime_only", "unknown"];
-            totals.working.insert(unknown, 0);
+            working.insert([lifecycle, "runtime_only", "unknown"], 0);
         }
-        for pod in self.pods.values() {
-            let key = [pod.lifecycle(), pod.config(), pod.static_label()];
-            *totals.working.entry(key).or_default() += 1;
-            if pod.has_source {
-                totals.ephemeral_containers += pod.ephemeral_containers;
-            }
-            if pod.has_source && pod.lifecycle() != "terminated" {
-                let [of_api, others] = &mut totals.active;
-                *(if pod.is_static { others } else { of_api }) += 1;
-            }
-            if let Some(reason) = pod.pending_resize {
-                *totals.pending_resizes.entry(reason).or_default() += 1;
-            }
-            totals.resizes += usize::from(pod.resizes);
+        PodTotals {
+            active: [0; 2],
+            working,
+            ephemeral_containers: 0,
+            pending_resizes: BTreeMap::new(),
+            resizes: 0,
         }
-        totals
+    }
+}
+
+impl PodTotals {
+    /// Adds a pod.
+    fn add(&mut self, pod: &CountedPod) {
+        self.update(pod, |total, number| *total += number);
+    }
+
+    /// Subtracts a pod that was added.
+    fn subtract(&mut self, pod: &CountedPod) {
+        self.update(pod, |total, number| *total -= number);
+        if let Some(reason) = pod.pending_resize
+            && self.pending_resizes.get(reason) == Some(&0)
+        {
+            self.pending_resizes.remove(reason);
+        }
+    }
+
+    /// Applies a change to each number that a pod is part of.
+    fn update(&mut self, pod: &CountedPod, change: impl Fn(&mut usize, usize)) {
+        let key = [pod.lifecycle(), pod.config(), pod.static_label()];
+        change(self.working.entry(key).or_default(), 1);
+        if pod.has_source {
+            change(&mut self.ephemeral_containers, pod.ephemeral_containers);
+        }
+        if pod.has_source && pod.lifecycle() != "terminated" {
+            let [of_api, others] = &mut self.active;
+            change(if pod.is_static { others } else { of_api }, 1);
+        }
+        if let Some(reason) = pod.pending_resize {
+            change(self.pending_resizes.entry(reason).or_default(), 1);
+        }
+        change(&mut self.resizes, usize::from(pod.resizes));
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     #[test]
@@ -198,5 +235,55 @@ mod tests {
         assert_eq!(counts.take_changed(), None);
         counts.remove("a");
         assert_eq!(counts.take_changed().unwrap().active, [0, 0]);
+    }
+
+    /// Pods of all kinds.
+    fn any_pod() -> impl Strategy<Value = CountedPod> {
+        let phase = prop_oneof![
+            Just(SyncPhase::Pending),
+            Just(SyncPhase::Syncing),
+            Just(SyncPhase::Terminating),
+            Just(SyncPhase::Terminated),
+            Just(SyncPhase::CleanedUp),
+        ];
+        let reason = prop_oneof![Just(None), Just(Some("Deferred")), Just(Some("Infeasible"))];
+        let flags = any::<[bool; 4]>();
+        (phase, flags, 0usize..3, reason).prop_map(|(phase, flags, containers, reason)| {
+            let [has_source, has_manifest, is_static, resizes] = flags;
+            CountedPod {
+                phase,
+                has_source,
+                has_manifest,
+                is_static,
+                ephemeral_containers: containers,
+                pending_resize: reason,
+                resizes,
+            }
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn totals_are_those_of_the_present_pods(
+            changes in prop::collection::vec((0u8..4, prop::option::of(any_pod())), 0..30),
+        ) {
+            let mut counts = PodCounts::default();
+            for (uid, pod) in changes {
+                let uid = PodUid::from(uid.to_string());
+                let before = counts.pods.get(&uid).cloned();
+                match pod.clone() {
+                    Some(pod) => drop(counts.set(&uid, pod)),
+                    None => counts.remove(&uid),
+                }
+                let mut expected = PodTotals::default();
+                for pod in counts.pods.values() {
+                    expected.add(pod);
+                }
+                let taken = counts.take_changed();
+                prop_assert_eq!(taken, (before != pod).then_some(&expected));
+            }
+            prop_assert!(counts.totals.pending_resizes.values().all(|number| *number > 0));
+            prop_assert_eq!(counts.totals.working.len(), 15);
+        }
     }
 }

@@ -14,31 +14,26 @@ pub(crate) fn blocked_by(workers: &PodWorkers, uid: &PodUid) -> Option<String> {
     if worker.has_started() || worker.pod.spec.is_none() || is_from_api(worker) {
         return None;
     }
-    let name = worker.full_name();
     let blocks = |other: &&PodWorker| {
         other.pod.uid != *uid
             && !other.is_orphan
             && !is_from_api(other)
             && other.pod.cleaned_up_at.is_none()
-            && other.full_name() == name
             && (other.has_started() || other.arrival < worker.arrival)
     };
     workers
-        .iter()
+        .with_name(&worker.reference)
         .find(blocks)
         .map(|other| other.reference.uid.clone())
 }
 
 /// Requeues all pods with the full name of a pod that is gone.
 pub(crate) fn requeue_same_name(workers: &mut PodWorkers, uid: &PodUid) {
-    let Some(name) = workers.get(uid).map(PodWorker::full_name) else {
+    let Some(worker) = workers.get(uid) else {
         return;
     };
-    let same = workers
-        .iter()
-        .filter(|worker| worker.full_name() == name)
-        .map(|worker| worker.pod.uid.clone());
-    let same: Vec<_> = same.collect();
+    let same = workers.with_name(&worker.reference);
+    let same: Vec<_> = same.map(|worker| worker.pod.uid.clone()).collect();
     workers.queue.extend(same);
 }
 

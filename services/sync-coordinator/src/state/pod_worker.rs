@@ -21,7 +21,7 @@ use crate::core::view::{PodLifecycle, PodSyncStatus, free_if_empty};
 
 /// One pod.
 pub(crate) struct PodWorker {
-    /// Name, namespace and UID.
+    /// Name, namespace and UID, which stay the same: `PodWorkers` finds it by them.
     pub(crate) reference: PodRef,
     /// The order in which pods became known, which decides among pods of one name.
     pub(crate) arrival: u64,
@@ -113,10 +113,15 @@ impl PodWorker {
         }
     }
 
-    /// Sets the source that serves the pod.
-    pub(crate) fn set_source(&mut self, source: i32) {
+    /// Sets the source that serves the pod. `PodWorkers` calls it, which counts the pods of sources.
+    pub(super) fn set_source(&mut self, source: i32) {
         self.source = source;
         self.pod.has_source = true;
+    }
+
+    /// The source that serves the pod now, if any does.
+    pub(super) fn served_by(&self) -> Option<i32> {
+        self.pod.has_source.then_some(self.source)
     }
 
     /// Takes from its source when the manifest was last removed. True if that was after this worker's
@@ -225,11 +230,6 @@ impl PodWorker {
             }
             !cancel
         });
-    }
-
-    /// `<name>_<namespace>`.
-    pub(crate) fn full_name(&self) -> String {
-        polylet_model::names::full_name(&self.reference.name, &self.reference.namespace)
     }
 
     /// Whether anything of the pod exists on the node or is being created.

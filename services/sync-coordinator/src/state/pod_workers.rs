@@ -1,11 +1,13 @@
 //! The workers of all pods.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use polylet_model::pod::RecentlyParsed;
 use polylet_model::{Manifest, PodAllocation, PodUid};
 use polylet_wire::common::v1::PodRef;
+use polylet_wire::podconfig::v1::PodSource;
 
+use super::failed_pulls::FailedPulls;
 use super::pod_worker::PodWorker;
 use super::reconcile_queue::ReconcileQueue;
 use super::report_cache::ReportCache;
@@ -18,6 +20,10 @@ use crate::core::runtime_state::PodRuntimeState;
 pub(crate) struct PodWorkers {
     /// Boxed, as a node of the map has room for eleven.
     workers: BTreeMap<PodUid, Box<PodWorker>>,
+    /// Namespace, name and UID of each of them.
+    names: BTreeSet<(String, String, PodUid)>,
+    served: ServedCounts,
+    failed_pulls: FailedPulls,
     arrivals: u64,
     /// State of a previous process instance.
     restored: RestoredState,
@@ -28,11 +34,44 @@ pub(crate) struct PodWorkers {
     pub(crate) queue: ReconcileQueue,
 }
 
+/// How many pods sources serve.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct ServedCounts {
+    /// Pods of the API server.
+    pub(crate) of_api: usize,
+    /// Pods of other sources.
+    pub(crate) others: usize,
+}
+
+impl ServedCounts {
+    /// The number that a source's pods are part of.
+    fn of_source(&mut self, source: i32) -> &mut usize {
+        if source == i32::from(PodSource::Api) {
+            &mut self.of_api
+        } else {
+            &mut self.others
+        }
+    }
+
+    /// Counts a pod for the source that serves it now instead of the one before.
+    fn replace(&mut self, before: Option<i32>, now: Option<i32>) {
+        if let Some(source) = before {
+            *self.of_source(source) -= 1;
+        }
+        if let Some(source) = now {
+            *self.of_source(source) += 1;
+        }
+    }
+}
+
 impl PodWorkers {
     /// No workers, and the state of a previous process instance.
     pub(crate) fn new(restored: RestoredState) -> Self {
         PodWorkers {
             workers: BTreeMap::new(),
+            names: BTreeSet::new(),
+            served: ServedCounts::default(),
+            failed_pulls: FailedPulls::default(),
             arrivals: 0,
             restored,
             pod_states_synced: false,
@@ -67,6 +106,45 @@ impl PodWorkers {
         self.workers.values_mut().map(Box::as_mut)
     }
 
+    /// The workers of all pods with this name in this namespace, by UID.
+    pub(crate) fn with_name(&self, pod: &PodRef) -> impl Iterator<Item = &PodWorker> {
+        let first = (pod.namespace.clone(), pod.name.clone(), PodUid::default());
+        let names = self.names.range(first..);
+        let same = names
+            .take_while(|(namespace, name, _)| (namespace, name) == (&pod.namespace, &pod.name));
+        same.filter_map(|(_, _, uid)| self.get(uid))
+    }
+
+    /// How many pods sources serve.
+    pub(crate) fn served(&self) -> ServedCounts {
+        self.served
+    }
+
+    /// The worker of a pod that a source serves, created if there is none. The pod is queued.
+    pub(crate) fn insert_served(
+        &mut self,
+        uid: &PodUid,
+        reference: &PodRef,
+        source: i32,
+    ) -> &mut PodWorker {
+        let before = self.get(uid).and_then(PodWorker::served_by);
+        self.served.replace(before, Some(source));
+        let worker = self.get_or_insert(uid, reference);
+        worker.set_source(source);
+        worker
+    }
+
+    /// The worker of a pod that its source has removed; none if that is not the pod's source.
+    pub(crate) fn remove_source(&mut self, uid: &PodUid, source: i32) -> Option<&mut PodWorker> {
+        let worker = self.workers.get_mut(uid)?;
+        if worker.source != source {
+            return None;
+        }
+        self.served.replace(worker.served_by(), None);
+        worker.pod.has_source = false;
+        Some(worker)
+    }
+
     /// The worker of a pod, created if there is none. The pod is queued.
     pub(crate) fn get_or_insert(&mut self, uid: &PodUid, reference: &PodRef) -> &mut PodWorker {
         self.note_parsed(uid);
@@ -74,6 +152,7 @@ impl PodWorkers {
         self.workers.entry(uid.clone()).or_insert_with(|| {
             self.arrivals += 1;
             let mut worker = PodWorker::new(uid.clone(), reference.clone(), self.arrivals);
+            self.names.insert(name_key(&worker));
             if let Some(checkpoint) = self.restored.checkpoints.remove(uid.as_str()) {
                 worker.pod.checkpoint = checkpoint;
                 worker.pod.checkpointed = true;
@@ -98,7 +177,24 @@ impl PodWorkers {
     /// Removes a worker.
     pub(crate) fn remove(&mut self, uid: &PodUid) -> Option<PodWorker> {
         self.queue.forget(uid);
-        self.workers.remove(uid.as_str()).map(|worker| *worker)
+        self.failed_pulls.remove(uid);
+        let worker = *self.workers.remove(uid.as_str())?;
+        self.names.remove(&name_key(&worker));
+        self.served.replace(worker.served_by(), None);
+        Some(worker)
+    }
+
+    /// Updates which images a pod could not pull, after a step or a change of its manifest.
+    pub(crate) fn update_failed_pulls(&mut self, uid: &PodUid) {
+        if let Some(worker) = self.workers.get(uid) {
+            let images = apply_result::failed_images(&worker.pod);
+            self.failed_pulls.set(uid, images);
+        }
+    }
+
+    /// The pods that could not pull this image, by UID.
+    pub(crate) fn pods_without_image(&self, image: &str) -> Vec<PodUid> {
+        self.failed_pulls.pods(image)
     }
 
     /// Queues all pods.
@@ -172,4 +268,12 @@ impl PodWorkers {
             .map(PodUid::from)
             .collect()
     }
+}
+
+/// The entry of a worker in the set of names.
+fn name_key(worker: &PodWorker) -> (String, String, PodUid) {
+    let PodRef {
+        namespace, name, ..
+    } = &worker.reference;
+    (namespace.clone(), name.clone(), worker.pod.uid.clone())
 }

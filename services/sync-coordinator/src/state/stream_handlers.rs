@@ -41,11 +41,9 @@ impl State {
             }
             Update::Remove(uid) => {
                 self.streams.set_cached(&uid, false);
-                let worker = self.workers.get_mut(&uid);
-                let Some(worker) = worker.filter(|worker| worker.source == source) else {
+                let Some(worker) = self.workers.remove_source(&uid, source) else {
                     return;
                 };
-                worker.pod.has_source = false;
                 let is_known = std::mem::replace(&mut worker.pod.removal_requested, true);
                 let span = tracing::info_span!(parent: None, "sync.removed", k8s.pod.uid = uid.as_str(),
                     k8s.pod.name = worker.reference.name, k8s.namespace.name = worker.reference.namespace);
@@ -104,9 +102,7 @@ impl State {
                     "invalid manifest from pod-config; keeping the pod as it is"
                 );
                 // Still served by its source, so not an orphan.
-                self.workers
-                    .get_or_insert(uid, &reference)
-                    .set_source(source);
+                self.workers.insert_served(uid, &reference, source);
                 return;
             }
         };
@@ -120,8 +116,7 @@ impl State {
         });
         // Kept by the cluster while this node lost its state, or had another agent.
         let started_at = from_wire_opt(start_time.as_ref()).or(manifest.seen_at());
-        let worker = self.workers.get_or_insert(uid, &reference);
-        worker.set_source(source);
+        let worker = self.workers.insert_served(uid, &reference, source);
         let was_removed = worker.pod.removal_requested;
         if worker.set_removed_at(removed_at) && !was_removed {
             tracing::info!(
@@ -154,6 +149,7 @@ impl State {
             checkpoint.termination = termination;
             worker.pod.checkpointed = false;
         }
+        self.workers.update_failed_pulls(uid);
     }
 
     /// Handles the state of a pod in the runtime; returns the UID of a pod to refresh, because the

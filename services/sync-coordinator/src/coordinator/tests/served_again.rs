@@ -134,6 +134,7 @@ fn records_stay_and_the_pod_restarts_once() {
     let pod = &worker(&coordinator, "u1").pod;
     assert!(!pod.removal_requested && pod.checkpointed);
     assert_eq!(pod.checkpoint.acknowledged_at, Some(at(5)));
+    assert_eq!(coordinator.desired_pods(), (0, 1));
     assert_eq!(pod.checkpoint.last_removal, LastRemoval::At(at(2)));
 }
 

@@ -17,6 +17,70 @@ fn served_pods_are_counted_until_their_source_removes_them() {
     let foreign = Update::Remove("u3".into());
     set_desired(&mut coordinator, PodSource::Api, foreign, 2);
     assert_eq!(coordinator.desired_pods(), (1, 1));
+    let again = Update::Remove("u1".into());
+    set_desired(&mut coordinator, PodSource::Api, again, 3);
+    assert_eq!(coordinator.desired_pods(), (1, 1));
+    // Another source takes a pod over.
+    set_desired(&mut coordinator, PodSource::Http, desired("u2"), 3);
+    assert_eq!(coordinator.desired_pods(), (0, 2));
+    set_desired(&mut coordinator, PodSource::Api, desired("u1"), 4);
+    assert_eq!(coordinator.desired_pods(), (1, 2));
+    for uid in ["u1", "u2", "u3"] {
+        coordinator.state.workers.remove(&uid.into());
+    }
+    assert_eq!(coordinator.desired_pods(), (0, 0));
+}
+
+#[test]
+fn pod_with_an_invalid_manifest_is_counted() {
+    let (mut coordinator, _effects) = synced(RestoredState::default());
+    for second in [1, 2] {
+        let invalid = Update::Upsert("u1".into(), Pod::default());
+        set_desired(&mut coordinator, PodSource::Api, invalid, second);
+        assert_eq!(coordinator.desired_pods(), (1, 0));
+    }
+}
+
+/// The pods that are queued, in the order of their arrival.
+fn queued(coordinator: &mut Coordinator) -> Vec<PodUid> {
+    let workers = &mut coordinator.state.workers;
+    std::iter::from_fn(|| workers.next_to_reconcile()).collect()
+}
+
+#[test]
+fn pods_of_one_name_are_found_while_they_have_a_worker() {
+    let (mut coordinator, _effects) = synced(RestoredState::default());
+    for (uid, name) in [("u1", "web"), ("u2", "web"), ("u3", "we"), ("u4", "webs")] {
+        let pod = desired_with(uid, name, json!([]));
+        set_desired(&mut coordinator, PodSource::File, pod, 1);
+    }
+    let Update::Upsert(uid, mut elsewhere) = desired("u5") else {
+        return;
+    };
+    if let Some(reference) = &mut elsewhere.r#ref {
+        reference.namespace = "other".to_owned();
+    }
+    let elsewhere = Update::Upsert(uid, elsewhere);
+    set_desired(&mut coordinator, PodSource::File, elsewhere, 1);
+    for (uid, expected) in [
+        ("u1", None),
+        ("u2", Some("u1")),
+        ("u3", None),
+        ("u4", None),
+        ("u5", None),
+    ] {
+        let blocked_by = name_conflicts::blocked_by(&coordinator.state.workers, &uid.into());
+        assert_eq!(blocked_by.as_deref(), expected, "{uid}");
+    }
+    queued(&mut coordinator);
+    name_conflicts::requeue_same_name(&mut coordinator.state.workers, &"u1".into());
+    assert_eq!(queued(&mut coordinator), ["u1", "u2"]);
+    let workers = &mut coordinator.state.workers;
+    let reference = workers.remove(&"u1".into()).expect("a worker").reference;
+    assert_eq!(name_conflicts::blocked_by(workers, &"u2".into()), None);
+    assert_eq!(workers.with_name(&reference).count(), 1);
+    workers.remove(&"u2".into());
+    assert_eq!(workers.with_name(&reference).count(), 0);
 }
 
 #[test]

@@ -3,6 +3,7 @@
 mod backoff;
 mod observations;
 
+use std::collections::BTreeSet;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -34,6 +35,17 @@ pub fn on_image_arrived(pod: &mut PodSyncStatus, image: &str) -> bool {
         }
     }
     waits
+}
+
+/// The images that the pod's containers could not pull, and wait for.
+pub fn failed_images(pod: &PodSyncStatus) -> BTreeSet<String> {
+    let mut images = BTreeSet::new();
+    for (key, failure) in &pod.failures {
+        if matches!(key, StepKey::PullImage(_)) && !failure.image.is_empty() {
+            images.insert(failure.image.clone());
+        }
+    }
+    images
 }
 
 /// Applies a plan whose steps are started.

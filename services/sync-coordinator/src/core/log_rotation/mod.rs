@@ -5,7 +5,8 @@
 
 pub mod files;
 
-use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::{SignedDuration, Timestamp};
 
@@ -53,7 +54,6 @@ enum State {
 
 #[derive(Debug)]
 struct TrackedLog<L> {
-    uid: String,
     log: L,
     state: State,
     polled_before: bool,
@@ -75,6 +75,10 @@ pub struct StatRequest<L> {
 #[derive(Debug)]
 pub struct RotationSchedule<L> {
     logs: BTreeMap<String, TrackedLog<L>>,
+    /// IDs of the containers of each pod, by its UID.
+    ids_by_pod: BTreeMap<String, Vec<String>>,
+    /// IDs of the containers whose logs are polled or busy.
+    unwatched: BTreeSet<String>,
     interval: SignedDuration,
     due: Option<Timestamp>,
 }
@@ -84,6 +88,8 @@ impl<L: Clone> RotationSchedule<L> {
     pub fn new(interval: SignedDuration) -> Self {
         RotationSchedule {
             logs: BTreeMap::new(),
+            ids_by_pod: BTreeMap::new(),
+            unwatched: BTreeSet::new(),
             interval,
             due: None,
         }
@@ -97,41 +103,58 @@ impl<L: Clone> RotationSchedule<L> {
         running: Vec<(String, L)>,
         now: Timestamp,
     ) -> Vec<String> {
-        let has_exited = |id: &&String| running.iter().all(|(other, _)| other != *id);
-        let own = self.logs.iter().filter(|(_, log)| log.uid == uid);
-        let exited: Vec<String> = own.map(|(id, _)| id).filter(has_exited).cloned().collect();
+        let has_exited = |id: &String| running.iter().all(|(other, _)| other != id);
+        let known = self.ids_by_pod.remove(uid).unwrap_or_default();
+        let (exited, mut ids): (Vec<_>, Vec<_>) = known.into_iter().partition(has_exited);
         for id in &exited {
             self.logs.remove(id);
+            self.unwatched.remove(id);
         }
         for (id, log) in running {
-            self.logs.entry(id).or_insert(TrackedLog {
-                uid: uid.to_owned(),
-                log,
-                state: State::Polled(None),
-                polled_before: false,
-                failing: false,
-            });
+            if self.insert(&id, log) {
+                ids.push(id);
+            }
+        }
+        if !ids.is_empty() {
+            self.ids_by_pod.insert(uid.to_owned(), ids);
         }
         self.schedule(now);
         exited
     }
 
+    /// Adds a log, to be polled. False if it is known.
+    fn insert(&mut self, id: &str, log: L) -> bool {
+        let Entry::Vacant(entry) = self.logs.entry(id.to_owned()) else {
+            return false;
+        };
+        entry.insert(TrackedLog {
+            log,
+            state: State::Polled(None),
+            polled_before: false,
+            failing: false,
+        });
+        self.unwatched.insert(id.to_owned());
+        true
+    }
+
     /// Polls a watched log again after a write.
     pub fn on_written(&mut self, id: &str, now: Timestamp) {
-        if let Some(log) = self.logs.get_mut(id)
-            && log.state == State::Watched
-        {
-            log.state = State::Polled(None);
+        let log = self.logs.get(id);
+        if log.is_some_and(|log| log.state == State::Watched) {
+            self.set_state(id, State::Polled(None));
             self.schedule(now);
         }
     }
 
     /// Polls every log: inotify is unavailable or has lost events.
     pub fn poll_all(&mut self, now: Timestamp) {
-        let ids: Vec<String> = self.logs.keys().cloned().collect();
-        for id in ids {
-            self.on_written(&id, now);
+        for (id, log) in &mut self.logs {
+            if log.state == State::Watched {
+                log.state = State::Polled(None);
+                self.unwatched.insert(id.clone());
+            }
         }
+        self.schedule(now);
     }
 
     /// When the next poll is due; `None` while all logs are watched.
@@ -145,17 +168,18 @@ impl<L: Clone> RotationSchedule<L> {
             return Vec::new();
         }
         self.due = None;
-        let polled = self
-            .logs
-            .iter_mut()
-            .filter(|(_, log)| matches!(log.state, State::Polled(_)));
-        let requests = polled
-            .map(|(id, log)| StatRequest {
-                id: id.clone(),
-                log: log.log.clone(),
-                is_first: !std::mem::replace(&mut log.polled_before, true),
-            })
-            .collect();
+        let mut requests = Vec::new();
+        for id in &self.unwatched {
+            let log = self.logs.get_mut(id);
+            let is_polled = |log: &&mut TrackedLog<L>| matches!(log.state, State::Polled(_));
+            if let Some(log) = log.filter(is_polled) {
+                requests.push(StatRequest {
+                    id: id.clone(),
+                    log: log.log.clone(),
+                    is_first: !std::mem::replace(&mut log.polled_before, true),
+                });
+            }
+        }
         // Busy logs are polled later.
         self.schedule(now);
         requests
@@ -169,19 +193,18 @@ impl<L: Clone> RotationSchedule<L> {
         };
         log.failing = false;
         let is_idle = log.state == State::Polled(Some(size));
-        log.state = if is_idle {
+        let state = if is_idle {
             State::Watched
         } else {
             State::Polled(Some(size))
         };
+        self.set_state(id, state);
         is_idle
     }
 
     /// Skips a log until [`RotationSchedule::on_done`].
     pub fn set_busy(&mut self, id: &str) {
-        if let Some(log) = self.logs.get_mut(id) {
-            log.state = State::Busy;
-        }
+        self.set_state(id, State::Busy);
     }
 
     /// Ends the work on a log. True for the first failure in a row, which is then logged.
@@ -189,15 +212,29 @@ impl<L: Clone> RotationSchedule<L> {
         let Some(log) = self.logs.get_mut(id) else {
             return false;
         };
-        log.state = State::Polled(None);
         let is_first_failure = failed && !log.failing;
         log.failing = failed;
+        self.set_state(id, State::Polled(None));
         self.schedule(now);
         is_first_failure
     }
 
+    /// Changes the state of a log, if it is known.
+    fn set_state(&mut self, id: &str, state: State) {
+        let Some(log) = self.logs.get_mut(id) else {
+            return;
+        };
+        log.state = state;
+        if state == State::Watched {
+            self.unwatched.remove(id);
+        } else if !self.unwatched.contains(id) {
+            self.unwatched.insert(id.to_owned());
+        }
+    }
+
+    /// Sets when the next poll is due; none is while all logs are watched.
     fn schedule(&mut self, now: Timestamp) {
-        if self.logs.values().all(|log| log.state == State::Watched) {
+        if self.unwatched.is_empty() {
             self.due = None;
         } else if self.due.is_none() {
             self.due = now.checked_add(self.interval).ok();

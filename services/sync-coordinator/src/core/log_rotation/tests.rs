@@ -102,6 +102,27 @@ fn exited_containers_are_returned_and_dropped() {
     assert_eq!(schedule.due(), None);
 }
 
+#[test]
+fn all_logs_that_are_not_busy_are_polled_after_writes_were_missed() {
+    let mut schedule = schedule();
+    let logs = ["a", "b", "c"].map(|id| (id.to_owned(), ""));
+    schedule.set_running("pod", logs.into(), at(0));
+    schedule.poll(at(10));
+    for id in ["a", "b"] {
+        assert!(!schedule.on_unchanged(id, 5));
+        assert!(schedule.on_unchanged(id, 5));
+    }
+    schedule.set_busy("c");
+    assert!(schedule.poll(at(20)).is_empty());
+    schedule.poll_all(at(21));
+    assert_eq!(ids(&schedule.poll(at(30))), ["a", "b"]);
+    // A log that was busy does not keep the schedule awake.
+    schedule.set_running("pod", Vec::new(), at(31));
+    assert_eq!(schedule.due(), None);
+    assert!(!schedule.on_done("c", true, at(32)));
+    assert_eq!(schedule.due(), None);
+}
+
 fn names(list: &[&str]) -> Vec<String> {
     list.iter().map(|name| format!("0.log{name}")).collect()
 }
@@ -163,7 +184,49 @@ fn any_names() -> impl Strategy<Value = Vec<String>> {
     prop::collection::btree_set(one, 0..20).prop_map(|all| all.into_iter().collect())
 }
 
+/// Something that happens to one of four logs of two pods.
+fn apply_change(
+    schedule: &mut RotationSchedule<&'static str>,
+    change: u8,
+    which: u8,
+    now: Timestamp,
+) {
+    let id = which.to_string();
+    match change {
+        0 => schedule.on_written(&id, now),
+        1 => drop(schedule.on_unchanged(&id, 5)),
+        2 => schedule.set_busy(&id),
+        3 => drop(schedule.on_done(&id, false, now)),
+        4 => schedule.poll_all(now),
+        5 => drop(schedule.poll(now)),
+        _ => {
+            // Each number is a set of the pod's two logs.
+            let (uid, first) = if which < 2 { ("p", 0) } else { ("q", 2) };
+            let runs = |log: &u8| change & (1 << log) != 0;
+            let logs = (0..2)
+                .filter(runs)
+                .map(|log| ((first + log).to_string(), ""));
+            drop(schedule.set_running(uid, logs.collect(), now));
+        }
+    }
+}
+
 proptest! {
+    #[test]
+    fn indexes_follow_the_logs(changes in prop::collection::vec((0u8..16, 0u8..4), 0..40)) {
+        let mut schedule = schedule();
+        for (second, (change, which)) in (0..).zip(changes) {
+            apply_change(&mut schedule, change, which, at(second * 7));
+            let unwatched = schedule.logs.iter().filter(|(_, log)| log.state != State::Watched);
+            prop_assert!(unwatched.map(|(id, _)| id).eq(&schedule.unwatched));
+            let mut of_pods: Vec<&String> = schedule.ids_by_pod.values().flatten().collect();
+            of_pods.sort();
+            prop_assert!(of_pods.into_iter().eq(schedule.logs.keys()));
+            prop_assert!(schedule.ids_by_pod.values().all(|ids| !ids.is_empty()));
+            prop_assert!(schedule.due().is_some() || schedule.unwatched.is_empty());
+        }
+    }
+
     #[test]
     fn clean_up_is_idempotent(existing in any_names(), files in 2usize..7) {
         let done = clean_up("0.log", &existing, files);
