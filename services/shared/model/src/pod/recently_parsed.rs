@@ -1,6 +1,6 @@
 //! Which pods may have parsed manifests.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::VecDeque;
 
 use crate::ids::PodUid;
 
@@ -11,8 +11,7 @@ const MAX_PARSED: usize = 16;
 /// The pods whose manifests were read last, so that those of all others are kept as JSON alone.
 #[derive(Debug, Default)]
 pub struct RecentlyParsed {
-    uids: BTreeSet<PodUid>,
-    /// The same, oldest first.
+    /// The one that was not read for the longest time first.
     order: VecDeque<PodUid>,
 }
 
@@ -20,18 +19,14 @@ impl RecentlyParsed {
     /// A manifest is about to be read. Returns a pod whose manifest has to be dropped in exchange.
     #[must_use]
     pub fn insert(&mut self, uid: &PodUid) -> Option<PodUid> {
-        if !self.uids.contains(uid) {
-            self.uids.insert(uid.clone());
-            self.order.push_back(uid.clone());
-        }
-        let oldest = (self.order.len() > MAX_PARSED).then(|| self.order.pop_front())??;
-        self.uids.remove(&oldest);
-        Some(oldest)
+        let known = self.order.iter().position(|other| other == uid);
+        let again = known.and_then(|at| self.order.remove(at));
+        self.order.push_back(again.unwrap_or_else(|| uid.clone()));
+        (self.order.len() > MAX_PARSED).then(|| self.order.pop_front())?
     }
 
     /// Takes all, because nothing happens any more.
     pub fn take(&mut self) -> impl Iterator<Item = PodUid> + use<> {
-        self.uids.clear();
         std::mem::take(&mut self.order).into_iter()
     }
 }
@@ -41,17 +36,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_oldest_makes_room() {
+    fn the_one_that_was_not_read_for_the_longest_time_makes_room() {
         let mut recent = RecentlyParsed::default();
         for number in 0..MAX_PARSED {
             assert_eq!(recent.insert(&number.to_string().into()), None);
             assert_eq!(recent.insert(&"0".into()), None);
         }
-        assert_eq!(recent.insert(&"a".into()), Some("0".into()));
+        assert_eq!(recent.insert(&"a".into()), Some("1".into()));
         assert_eq!(recent.insert(&"a".into()), None);
-        assert_eq!(recent.insert(&"0".into()), Some("1".into()));
+        assert_eq!(recent.insert(&"0".into()), None);
+        assert_eq!(recent.insert(&"1".into()), Some("2".into()));
         let all: Vec<PodUid> = recent.take().collect();
-        assert_eq!((all.len(), all[0].as_str()), (MAX_PARSED, "2"));
+        assert_eq!((all.len(), all[0].as_str()), (MAX_PARSED, "3"));
         assert_eq!(recent.take().count(), 0);
     }
 }
