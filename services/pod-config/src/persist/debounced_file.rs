@@ -10,8 +10,8 @@ use serde::de::DeserializeOwned;
 use super::Debouncer;
 use crate::core::cluster::state::VERSION;
 
-/// Each change writes everything, and in a burst there are many: a fiftieth of the time at most.
-const PAUSE_FACTOR: u32 = 50;
+/// Each change writes everything, and in a burst there are many: a twentieth of the time at most.
+const PAUSE_FACTOR: u32 = 20;
 
 /// One state file. Clones share it. The contents are collected for each write, so that no copy is
 /// held in between.
