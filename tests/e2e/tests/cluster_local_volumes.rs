@@ -8,7 +8,7 @@ use std::process::Command;
 
 use polylet_e2e::steps::Steps;
 use polylet_e2e::{RUNS, cluster, cluster_node, ok, pod};
-use polylet_harness::cluster::{Patch, pod_path};
+use polylet_harness::cluster::{Patch, is_ready, pod_path};
 use polylet_harness::{Cluster, Node};
 use serde_json::{Value, json};
 
@@ -203,6 +203,10 @@ async fn local_persistent_volumes() {
     };
     assert_eq!(late, [not_found("dir"), not_found("disk")]);
 
+    steps
+        .run("annotation changes", annotation_changes(&cluster))
+        .await;
+
     // A missing directory and another node's volume, for pods that bypass the scheduler.
     steps
         .run("create", create(&cluster, "third", RUNS, 2000, &["lost"]))
@@ -238,7 +242,7 @@ async fn local_persistent_volumes() {
         .run("volume of another node", volume_of_another_node(&cluster))
         .await;
 
-    for name in ["first", "second", "third", "stray", "heir"] {
+    for name in ["first", "second", "noted", "third", "stray", "heir"] {
         let now = json!({ "gracePeriodSeconds": 1 });
         let path = pod_path(name);
         if ok(cluster.client().get(&path).await).is_some() {
@@ -254,6 +258,43 @@ async fn local_persistent_volumes() {
     steps.finish();
     ok(node.remove());
     ok(cluster.remove());
+}
+
+/// A container gets the volume of a claim again after an annotation has changed that a volume of its pod shows.
+async fn annotation_changes(cluster: &Cluster) {
+    let dir = cluster.scratch().join("noted");
+    ok(fs::create_dir_all(&dir));
+    // Used by this pod alone: the others keep what is known of theirs.
+    let files = ("Filesystem", "ReadWriteOnce");
+    volume(cluster, "noted", &dir, files, "node").await;
+    let script = format!(
+        "until grep -q two /pod/note; do sleep 0.1; done; \
+         test -e /dir/again || {{ touch /dir/again; exit 1; }}; {RUNS}"
+    );
+    let note = json!({ "path": "note",
+        "fieldRef": { "fieldPath": "metadata.annotations['note']" } });
+    let more = json!({
+        "volumes": [
+            { "name": "dir", "persistentVolumeClaim": { "claimName": "noted" } },
+            { "name": "pod", "downwardAPI": { "items": [note] } },
+        ],
+        "container": { "volumeMounts": [
+            { "name": "dir", "mountPath": "/dir" }, { "name": "pod", "mountPath": "/pod" }] },
+    });
+    let mut noted: Value = serde_json::from_str(&pod("noted", &script, &more)).unwrap();
+    noted["metadata"]["annotations"] = json!({ "note": "one" });
+    let client = cluster.client();
+    ok(client.create(PODS, &noted).await);
+    ok(cluster.wait_pod_ready("noted").await);
+    let change = json!({ "metadata": { "annotations": { "note": "two" } } });
+    ok(client
+        .patch(&pod_path("noted"), Patch::Merge, &change)
+        .await);
+    let runs_again =
+        |pod: &Value| is_ready(pod) && pod["status"]["containerStatuses"][0]["restartCount"] == 1;
+    ok(cluster
+        .wait(&pod_path("noted"), "runs again", runs_again)
+        .await);
 }
 
 /// Expansion of volumes whose PersistentVolume grew: directories need nothing, the file system of a
