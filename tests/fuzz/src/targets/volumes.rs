@@ -23,15 +23,15 @@ use polylet_wire::volume::v1 as wire;
 use super::manifests::now;
 use crate::input::{Frame, frames, text};
 
-/// What the state of world follows.
+/// What the state of world has subscribed to.
 #[derive(Default)]
-struct Followed {
+struct VolumeSubscriptions {
     objects: BTreeSet<ReferenceKey>,
     tokens: BTreeSet<PodTokenKey>,
     certificates: BTreeSet<CertificateKey>,
 }
 
-impl Followed {
+impl VolumeSubscriptions {
     fn apply(&mut self, changes: SubscriptionChanges) {
         apply(&mut self.objects, changes.objects);
         apply(&mut self.tokens, changes.tokens);
@@ -52,7 +52,7 @@ fn apply<K: Ord>(keys: &mut BTreeSet<K>, changes: Vec<SubscriptionChange<K>>) {
 pub(super) fn volume_manager(data: &[u8]) {
     let mut now = now();
     let mut state = StateOfWorld::new(Layout::new("/root"), Vec::new()).with_node_name("node-1");
-    let mut followed = Followed::default();
+    let mut subscribed = VolumeSubscriptions::default();
     let mut operations = Vec::new();
     let mut sequence = 0;
     for frame in frames(data).iter().take(64) {
@@ -67,10 +67,10 @@ pub(super) fn volume_manager(data: &[u8]) {
                 let _ = state.release("client", sequence, pod_name(frame));
             }
             3 => drop(state.complete("client", u32::from(frame.kind >> 6))),
-            4 => object(&mut state, &followed, frame),
+            4 => object(&mut state, &subscribed, frame),
             5 => {
                 if let Some(response) = frame.message::<podconfig::WatchPodCertificateResponse>() {
-                    for key in &followed.certificates {
+                    for key in &subscribed.certificates {
                         convert::certificate_request(key);
                         state.update_certificate(key, convert::certificate(response.clone()));
                     }
@@ -78,7 +78,7 @@ pub(super) fn volume_manager(data: &[u8]) {
             }
             6 => {
                 if let Some(response) = frame.message::<podconfig::IssueTokenResponse>() {
-                    for key in &followed.tokens {
+                    for key in &subscribed.tokens {
                         convert::token_request(key);
                         let (token, _) = convert::token(response.clone(), now);
                         state.update_token(key, Ok(token), now);
@@ -108,7 +108,7 @@ pub(super) fn volume_manager(data: &[u8]) {
             }
         }
         operations.extend(state.start_operations(now));
-        followed.apply(state.take_subscription_changes());
+        subscribed.apply(state.take_subscription_changes());
         for (uid, status) in state.take_changes(now) {
             state.desired_volumes(&uid);
             state.metadata_to_store(&uid);
@@ -148,7 +148,7 @@ fn declare(state: &mut StateOfWorld, sequence: u64, frame: &Frame<'_>) {
 }
 
 /// An object, for all references to its kind.
-fn object(state: &mut StateOfWorld, followed: &Followed, frame: &Frame<'_>) {
+fn object(state: &mut StateOfWorld, subscribed: &VolumeSubscriptions, frame: &Frame<'_>) {
     let response = frame
         .message()
         .unwrap_or_else(|| podconfig::WatchObjectResponse {
@@ -156,7 +156,7 @@ fn object(state: &mut StateOfWorld, followed: &Followed, frame: &Frame<'_>) {
                 frame.content.to_vec().into(),
             )),
         });
-    for key in &followed.objects {
+    for key in &subscribed.objects {
         convert::object_request(key);
         state.update_object(key, convert::object(key.kind, response.clone()));
     }

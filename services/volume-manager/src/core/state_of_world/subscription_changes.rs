@@ -11,7 +11,7 @@ pub struct SubscriptionChanges {
     pub objects: Vec<SubscriptionChange<ReferenceKey>>,
     /// Tokens, which are requested and refreshed.
     pub tokens: Vec<SubscriptionChange<PodTokenKey>>,
-    /// Certificates.
+    /// Certificates of pods.
     pub certificates: Vec<SubscriptionChange<CertificateKey>>,
 }
 
