@@ -103,7 +103,7 @@ impl Coordinator {
                 state.handle_pod_config(source, update, sysctls, now);
             }
             Input::PodState(update) => {
-                if let Some((uid, scope)) = state.handle_pod_state(update) {
+                if let Some((uid, scope)) = state.handle_pod_state(update, now) {
                     dispatch::refresh_pod(effects, state, &uid, scope);
                 }
             }
@@ -134,7 +134,7 @@ impl Coordinator {
                 uid,
                 effect_count,
                 state: observed,
-            } => dispatch::finish_refresh(effects, state, uid, effect_count, observed),
+            } => dispatch::finish_refresh(effects, state, uid, effect_count, observed, now),
             Input::DesiredCompleted(epoch, result) => {
                 if state.volumes.on_completed(epoch, result, now) {
                     self.redeclare_superseded_volumes();

@@ -15,7 +15,7 @@ use crate::effects::Effects;
 use crate::runtime::{StepContext, trace};
 use crate::state::State;
 use crate::state::device_requests;
-use crate::state::pod_worker::RefreshScope;
+use crate::state::pod_worker::{ObjectWatchGuard, RefreshScope};
 use crate::state::pod_workers::PodWorkers;
 
 /// Starts a step of a pod.
@@ -132,17 +132,16 @@ pub(super) fn finish_step(
         return false;
     };
     worker.cancel_tokens.remove(key);
-    let outdated = observed.is_some_and(|observed| {
-        apply_result::on_observed(&mut worker.pod, convert::runtime_pod(&observed))
-    });
-    if let Some(token) = worker.object_watches.remove(key) {
-        token.cancel();
-    }
+    let needs_refresh =
+        observed.is_some_and(|observed| worker.on_observed(convert::runtime_pod(&observed), now));
+    // Ends the watch.
+    worker.object_watches.remove(key);
     if let StepOutcome::Failed(failure) = &outcome
         && let Some(missing) = &failure.missing
     {
         let token = effects.watch_object(uid, key, (**missing).clone());
-        worker.object_watches.insert(key.clone(), token);
+        let watch = ObjectWatchGuard::new(token);
+        worker.object_watches.insert(key.clone(), watch);
     }
     let failed = matches!(outcome, StepOutcome::Failed(_));
     let arrived = match &outcome {
@@ -153,7 +152,7 @@ pub(super) fn finish_step(
     apply_result::on_finished(&mut worker.pod, key, outcome, now);
     let removal = worker.pod.removal_requested && !worker.pod.starts_over();
     let scope = refresh_scope(key, failed, removal);
-    if let Some(scope) = scope.max(outdated.then_some(RefreshScope::Everything)) {
+    if let Some(scope) = scope.max(needs_refresh.then_some(RefreshScope::Everything)) {
         refresh_pod(effects, state, uid, scope);
     }
     state.workers.queue.push(uid);
@@ -210,6 +209,7 @@ pub(super) fn finish_refresh(
     uid: PodUid,
     effect_count: u64,
     observed: Option<PodState>,
+    now: Timestamp,
 ) {
     let Some(worker) = state.workers.get_mut(&uid) else {
         return;
@@ -219,7 +219,7 @@ pub(super) fn finish_refresh(
     if let Some(observed) = observed {
         let observed = convert::runtime_pod(&observed);
         let sent_at = worker.refresh.sent_at;
-        if apply_result::on_refreshed(&mut worker.pod, observed, effect_count, sent_at) {
+        if apply_result::on_refreshed(&mut worker.pod, observed, effect_count, sent_at, now) {
             again = Some(RefreshScope::Everything);
         }
     }

@@ -30,12 +30,19 @@ impl Coordinator {
         if state.node.state.all_synced {
             state.orphans.adopt(&mut state.workers);
         }
+        self.reconcile_queued(now);
+        self.complete_declarations();
+        if self.finish_initial_sync(now) {
+            // What pods hold that are gone may be what others wait for.
+            self.reconcile_queued(now);
+        }
+        self.scan_for_orphans(now);
+    }
+
+    fn reconcile_queued(&mut self, now: Timestamp) {
         while let Some(uid) = self.state.workers.next_to_reconcile() {
             self.reconcile_pod(&uid, now);
         }
-        self.complete_declarations();
-        self.finish_initial_sync(now);
-        self.scan_for_orphans(now);
     }
 
     /// Plans for one pod, and starts the steps of the plan.
@@ -130,6 +137,7 @@ impl Coordinator {
         };
         if next.phase != SyncPhase::Syncing {
             worker.cancel_steps(only_starts);
+            worker.object_watches.clear();
         }
         worker.cancel_steps(|key| next.abandoned.contains(key));
         let cleaned_up = next.phase == SyncPhase::CleanedUp && worker.pod.cleaned_up_at.is_none();
@@ -300,11 +308,11 @@ impl Coordinator {
     }
 
     /// After the initial sync of all streams: forgets restored pods that neither a source nor the
-    /// runtime knows, and serves the complete status.
-    fn finish_initial_sync(&mut self, now: Timestamp) {
+    /// runtime knows, and serves the complete status. True if it did so now.
+    fn finish_initial_sync(&mut self, now: Timestamp) -> bool {
         let state = &mut self.state;
         if self.store.has_synced() || !state.streams.all_synced() {
-            return;
+            return false;
         }
         for uid in state.workers.take_unknown() {
             self.effects.forget_pod(&uid);
@@ -314,6 +322,7 @@ impl Coordinator {
         self.effects.retain_pods(&|uid| workers.contains(uid));
         self.store.mark_synced();
         state.orphans.on_synced(now);
+        true
     }
 
     /// Searches for orphans if it is time.

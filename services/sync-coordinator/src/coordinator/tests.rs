@@ -17,16 +17,19 @@ use tracing::Span;
 use super::*;
 use crate::core::checkpoint::PodCheckpoint;
 use crate::core::node_resources::NodeResources;
-use crate::core::step::{Step, StepFailure, StepKey, StepOutcome};
+use crate::core::step::{MissingObject, Step, StepFailure, StepKey, StepOutcome};
 use crate::core::view::PodLifecycle;
 use crate::runtime::StepContext;
 use crate::state::{POD_SOURCES, name_conflicts};
 
 mod at_rest;
+mod clock_steps;
 mod devices;
 mod forgetting;
 mod image_arrival;
 mod intents;
+mod late_names;
+mod missing_objects;
 mod resources;
 mod served_again;
 mod sources;
@@ -40,6 +43,8 @@ struct RecordedEffects {
     /// Client epochs of completions, and the number of pods.
     completed: RefCell<Vec<(u32, u32)>>,
     refreshed: RefCell<Vec<String>>,
+    /// Of all watches so far.
+    watch_tokens: RefCell<Vec<CancellationToken>>,
     disk_full: Cell<bool>,
 }
 
@@ -77,6 +82,12 @@ impl Effects for RecordedEffects {
     fn forget_pod(&self, _: &str) {}
 
     fn find_orphans(&self) {}
+
+    fn watch_object(&self, _: &str, _: &StepKey, _: MissingObject) -> CancellationToken {
+        let token = CancellationToken::new();
+        self.watch_tokens.borrow_mut().push(token.clone());
+        token
+    }
 }
 
 fn at(seconds: i64) -> Timestamp {
@@ -343,36 +354,6 @@ fn orphans_are_kept_while_a_source_serves_cached_pods() {
     set_desired(&mut coordinator, POD_SOURCES[2], current, 6);
     coordinator.reconcile(at(6));
     assert!(stops_orphan(&effects));
-}
-
-#[test]
-fn step_is_retried_when_its_missing_object_is_available() {
-    let (mut coordinator, effects) = synced(RestoredState::default());
-    set_desired(&mut coordinator, POD_SOURCES[0], desired("u1"), 1);
-    coordinator.reconcile(at(1));
-    let key = StepKey::PullImage("a".into());
-    let attempts = || {
-        let steps = effects.steps.borrow();
-        steps.iter().filter(|(_, step)| step.key() == key).count()
-    };
-    let before = attempts();
-    let failure = StepFailure {
-        missing: Some(Box::default()),
-        ..StepFailure::default()
-    };
-    let finished = Input::StepFinished {
-        uid: "u1".into(),
-        key: key.clone(),
-        outcome: Box::new(StepOutcome::Failed(failure)),
-        state: None,
-    };
-    coordinator.handle_input(finished, at(2));
-    coordinator.reconcile(at(30));
-    assert_eq!(attempts(), before);
-    let (uid, key) = ("u1".into(), key.clone());
-    coordinator.handle_input(Input::ObjectAvailable { uid, key }, at(31));
-    coordinator.reconcile(at(31));
-    assert_eq!(attempts(), before + 1);
 }
 
 #[test]

@@ -107,6 +107,19 @@ impl PodRuntimeState {
         !self.inspect_error.is_empty()
     }
 
+    /// Whether both differ in the time of their inspection at most.
+    pub fn has_same_content(&self, other: &PodRuntimeState) -> bool {
+        let PodRuntimeState {
+            sandboxes,
+            containers,
+            observed_at: _,
+            inspect_error,
+        } = self;
+        *sandboxes == other.sandboxes
+            && *containers == other.containers
+            && *inspect_error == other.inspect_error
+    }
+
     /// The newest container of a name, in any sandbox.
     pub fn newest_container(&self, name: &str) -> Option<&ContainerRecord> {
         self.containers

@@ -56,13 +56,8 @@ pub fn logged_attempts(manager: &RuntimeManager, pod: &PodRef, container: &str) 
 }
 
 /// Creates the pod's directory, readable by root and its group.
-pub fn create_pod_dir(manager: &RuntimeManager, uid: &str) -> std::io::Result<PathBuf> {
-    let path = names::pod_dir(
-        &manager.ctx.config().polylet.root_directory,
-        &PodUid::from(uid),
-    );
-    create_dir(&path, 0o750)?;
-    Ok(path)
+pub fn create_pod_dir(root: &Path, uid: &str) -> std::io::Result<()> {
+    create_dir(&names::pod_dir(root, &PodUid::from(uid)), 0o750)
 }
 
 /// Links a container's log into the directory that log collectors read.

@@ -86,8 +86,9 @@ pub fn write_hosts_file(
     if ips.is_empty() && !manifest.host_network() {
         return Ok(None);
     }
-    files::create_pod_dir(manager, uid.as_str())?;
-    let path = polylet_model::names::etc_hosts(&manager.ctx.config().polylet.root_directory, uid);
+    let root = &manager.ctx.config().polylet.root_directory;
+    files::create_pod_dir(root, uid.as_str())?;
+    let path = polylet_model::names::etc_hosts(root, uid);
     let aliases = manifest.spec().host_aliases.as_deref().unwrap_or_default();
     let text = if manifest.host_network() {
         // As bytes: comments in it need not be UTF-8.

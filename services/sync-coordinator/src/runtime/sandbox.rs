@@ -89,7 +89,8 @@ async fn prepare(
         )
     };
     files::create_dir(&files::log_dir(manager, &context.pod), 0o755).map_err(failed)?;
-    files::create_pod_dir(manager, &context.pod.uid).map_err(failed)?;
+    let root = &manager.ctx.config().polylet.root_directory;
+    files::create_pod_dir(root, &context.pod.uid).map_err(failed)?;
     let dns = pod_dns(manager, context, manifest)?;
     record_dns_events(manager, context, dns.warnings);
     let config = config_with(manager, context, manifest, attempt, dns.config).await?;

@@ -12,6 +12,8 @@ use polylet_kit::state_file;
 use polylet_model::userns::{IdRange, IdRangeAllocator, UsernsError, subordinate_ids};
 use polylet_model::{Manifest, PodUid, names};
 
+use super::files;
+
 /// The file in a pod's directory.
 const FILE: &str = "userns";
 /// The user whose subordinate IDs are allocated, if the node has any.
@@ -116,8 +118,11 @@ impl UsernsManager {
         let range = ranges
             .allocate(uid)
             .map_err(|error| format!("create user namespace: {error}"))?;
-        // On disk before a container runs with it.
-        if let Err(error) = state_file::write(&path, range.to_json().as_bytes()) {
+        // On disk before a container runs with it. The first pull of an image may be the first to need
+        // the pod's directory.
+        let written = files::create_pod_dir(&self.root, uid)
+            .and_then(|()| state_file::write(&path, range.to_json().as_bytes()));
+        if let Err(error) = written {
             ranges.release(uid);
             return Err(format!(
                 "create user namespace: {}: {error}",
@@ -191,6 +196,8 @@ fn pods_on_disk(root: &std::path::Path) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
     use serde_json::json;
 
     use super::*;
@@ -236,6 +243,18 @@ mod tests {
         again.release("b").unwrap();
         again.release("b").unwrap();
         assert!(!file(dir.path(), "b").exists());
+    }
+
+    #[test]
+    fn first_range_of_a_pod_creates_its_directory() {
+        let dir = tempfile::tempdir().unwrap();
+        let userns = UsernsManager::open(&config(dir.path()));
+        let handlers = RuntimeHandlers::from([(String::new(), true)]);
+        let namespace = userns.user_namespace(&manifest("a", Some(false)), "", &handlers);
+        assert!(namespace.is_ok(), "{namespace:?}");
+        assert!(file(dir.path(), "a").exists());
+        let metadata = fs::metadata(dir.path().join("pods/a")).unwrap();
+        assert_eq!(metadata.permissions().mode() & 0o777, 0o750);
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! Static pods with the same full name run one after the other: the next starts when the previous
-//! one is gone. Pods of the cluster may overlap: after a forced deletion the replacement does not
-//! wait for the grace period of the deleted pod.
+//! one is gone. One that is known from the runtime alone is not removed before all sources have synced:
+//! of it, only what runs is waited for. The API server may be the pod that waits. Pods of the cluster may
+//! overlap: after a forced deletion the replacement does not wait for the grace period of the deleted pod.
 
 use polylet_model::PodUid;
 use polylet_wire::podconfig::v1::PodSource;
@@ -19,7 +20,10 @@ pub(crate) fn blocked_by(workers: &PodWorkers, uid: &PodUid) -> Option<String> {
             && !other.is_orphan
             && !is_from_api(other)
             && other.pod.cleaned_up_at.is_none()
-            && (other.has_started() || other.arrival < worker.arrival)
+            && match other.is_unserved() {
+                true => other.is_active(),
+                false => other.has_started() || other.arrival < worker.arrival,
+            }
     };
     workers
         .with_name(&worker.reference)

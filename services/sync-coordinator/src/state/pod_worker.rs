@@ -12,16 +12,19 @@ use polylet_wire::podconfig::v1::PodSource;
 use polylet_wire::sync::v1::PodSync;
 
 use crate::convert;
+use crate::core::apply_result::{self, ReportOutcome};
 use crate::core::checkpoint::LastRemoval;
 use crate::core::plan::{Plan, SyncPhase};
 use crate::core::pod_spec::PodSpecView;
 use crate::core::pod_syncs::SyncMeter;
+use crate::core::runtime_state::{ContainerRecord, PodRuntimeState};
 use crate::core::step::StepKey;
 use crate::core::view::{PodLifecycle, PodSyncStatus, free_if_empty};
 
 /// One pod.
 pub(crate) struct PodWorker {
-    /// Name, namespace and UID, which stay the same: `PodWorkers` finds it by them.
+    /// Name, namespace and UID. `PodWorkers` finds it by them, and alone changes them: of a pod that is
+    /// known by its UID only, when its name becomes known.
     pub(crate) reference: PodRef,
     /// The order in which pods became known, which decides among pods of one name.
     pub(crate) arrival: u64,
@@ -47,8 +50,8 @@ pub(crate) struct PodWorker {
     pub(crate) unpublished_since: Option<Timestamp>,
     /// Tokens that cancel steps in flight.
     pub(crate) cancel_tokens: BTreeMap<StepKey, CancellationToken>,
-    /// Tokens that end watches of objects whose absence failed a step.
-    pub(crate) object_watches: BTreeMap<StepKey, CancellationToken>,
+    /// Watches of objects whose absence failed a step.
+    pub(crate) object_watches: BTreeMap<StepKey, ObjectWatchGuard>,
     /// Stops and hooks in progress, as they are on disk.
     pub(crate) saved_lifecycle: PodLifecycle,
     /// The request for the runtime's state of this pod.
@@ -61,6 +64,23 @@ pub(crate) struct PodWorker {
     pub(crate) is_orphan: bool,
     /// Features that the last update requires and the node does not have, until they are reported.
     pub(crate) missing_features: Option<String>,
+}
+
+/// A watch of an object, which ends when this is dropped: its token does nothing when it is dropped.
+#[derive(Debug)]
+pub(crate) struct ObjectWatchGuard(CancellationToken);
+
+impl ObjectWatchGuard {
+    /// Of the watch that the token ends.
+    pub(crate) fn new(token: CancellationToken) -> Self {
+        ObjectWatchGuard(token)
+    }
+}
+
+impl Drop for ObjectWatchGuard {
+    fn drop(&mut self) {
+        self.0.cancel();
+    }
 }
 
 /// What pleg has to inspect.
@@ -110,6 +130,17 @@ impl PodWorker {
             syncs: SyncMeter::default(),
             is_orphan: false,
             missing_features: None,
+        }
+    }
+
+    /// Applies a report from pleg. True when pleg is to be asked about the pod.
+    #[must_use]
+    pub(crate) fn on_observed(&mut self, reported: PodRuntimeState, now: Timestamp) -> bool {
+        match apply_result::on_observed(&mut self.pod, reported, now) {
+            ReportOutcome::Applied | ReportOutcome::Overtaken => false,
+            // The response in flight may be of a state in between.
+            ReportOutcome::Repeated => self.refresh.in_flight,
+            ReportOutcome::Conflicting => true,
         }
     }
 
@@ -230,6 +261,19 @@ impl PodWorker {
             }
             !cancel
         });
+    }
+
+    /// Whether the pod is known from a previous process instance or the runtime alone, so that it may be gone
+    /// from its source.
+    pub(crate) fn is_unserved(&self) -> bool {
+        !self.pod.has_source && self.pod.spec.is_none()
+    }
+
+    /// Whether anything of the pod runs, or is being created or removed.
+    pub(crate) fn is_active(&self) -> bool {
+        let observed = self.pod.observed.iter();
+        let mut containers = observed.flat_map(|observed| &observed.containers);
+        !self.pod.in_flight.is_empty() || containers.any(ContainerRecord::may_run)
     }
 
     /// Whether anything of the pod exists on the node or is being created.

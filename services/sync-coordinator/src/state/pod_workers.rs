@@ -14,7 +14,6 @@ use super::report_cache::ReportCache;
 use super::resource_usage;
 use crate::checkpoint::RestoredState;
 use crate::core::apply_result;
-use crate::core::runtime_state::PodRuntimeState;
 
 /// All workers by pod UID, and what waits for pods that are not known yet.
 pub(crate) struct PodWorkers {
@@ -149,6 +148,7 @@ impl PodWorkers {
     pub(crate) fn get_or_insert(&mut self, uid: &PodUid, reference: &PodRef) -> &mut PodWorker {
         self.note_parsed(uid);
         self.queue.push(uid);
+        self.set_missing_name(uid, reference);
         self.workers.entry(uid.clone()).or_insert_with(|| {
             self.arrivals += 1;
             let mut worker = PodWorker::new(uid.clone(), reference.clone(), self.arrivals);
@@ -168,10 +168,22 @@ impl PodWorkers {
             self.reports.apply_to(&mut worker.pod);
             if self.pod_states_synced {
                 // Not in the runtime so far; any later state is newer.
-                let _ = apply_result::on_observed(&mut worker.pod, PodRuntimeState::default());
+                apply_result::on_absent(&mut worker.pod);
             }
             Box::new(worker)
         })
+    }
+
+    /// Sets the name of a pod that was known by its UID only.
+    fn set_missing_name(&mut self, uid: &PodUid, reference: &PodRef) {
+        let Some(worker) = self.workers.get_mut(uid) else {
+            return;
+        };
+        if worker.reference.name.is_empty() && !reference.name.is_empty() {
+            self.names.remove(&name_key(worker));
+            worker.reference.clone_from(reference);
+            self.names.insert(name_key(worker));
+        }
     }
 
     /// Removes a worker.
@@ -239,7 +251,7 @@ impl PodWorkers {
         self.pod_states_synced = true;
         for worker in self.workers.values_mut() {
             if worker.pod.observed.is_none() {
-                let _ = apply_result::on_observed(&mut worker.pod, PodRuntimeState::default());
+                apply_result::on_absent(&mut worker.pod);
             }
         }
         self.requeue_all();

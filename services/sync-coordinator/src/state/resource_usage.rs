@@ -20,6 +20,7 @@ pub(crate) fn restored(checkpoints: &BTreeMap<String, PodCheckpoint>) -> Allocat
         let allocation = checkpoint.request.clone().map(|request| AllocatedPod {
             request,
             terminating: checkpoint.termination.is_some(),
+            served: false,
         });
         allocated.set(&uid.as_str().into(), allocation);
     }
@@ -73,6 +74,7 @@ pub(crate) fn allocation(worker: &PodWorker, all_synced: bool) -> Option<Allocat
     Some(AllocatedPod {
         request,
         terminating,
+        served: !worker.is_unserved(),
     })
 }
 

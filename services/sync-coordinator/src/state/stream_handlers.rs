@@ -15,9 +15,9 @@ use polylet_wire::prober::v1::{ProbeKind, ProbeStatus};
 use polylet_wire::time::from_wire_opt;
 use polylet_wire::volume::v1::PodVolumes;
 
-use super::State;
 use super::pod_worker::RefreshScope;
 use super::stream_sync::SyncedStream;
+use super::{State, name_conflicts};
 use crate::convert;
 use crate::core::apply_result;
 use crate::core::pod_spec::PodSpecView;
@@ -158,6 +158,7 @@ impl State {
     pub(crate) fn handle_pod_state(
         &mut self,
         update: Update<PodUid, PodState>,
+        now: Timestamp,
     ) -> Option<(PodUid, RefreshScope)> {
         match update {
             Update::Upsert(uid, state) => {
@@ -171,8 +172,12 @@ impl State {
                     worker.cause = state.cause;
                 }
                 worker.pod.in_stream = true;
-                apply_result::on_observed(&mut worker.pod, observed)
-                    .then_some((uid, RefreshScope::Everything))
+                let is_unserved = worker.is_unserved();
+                let needs_refresh = worker.on_observed(observed, now);
+                if is_unserved {
+                    name_conflicts::requeue_same_name(&mut self.workers, &uid);
+                }
+                needs_refresh.then_some((uid, RefreshScope::Everything))
             }
             // A removal has no time, and may be older than the response to a refresh.
             Update::Remove(uid) => {

@@ -144,3 +144,56 @@ fn shrinking_pod_holds_its_resources_until_it_has_shrunk() {
         assert_eq!(used(&coordinator), after);
     }
 }
+
+/// The coordinator of a node of three CPUs, after a restart before which a pod had two of them.
+fn restarted_beside(uid: &str) -> (Coordinator, Rc<RecordedEffects>) {
+    let spec = PodSpecView::from_manifest(&manifest(uid, 2), &[]);
+    let checkpoint = PodCheckpoint {
+        acknowledged_at: Some(at(-9)),
+        request: Some(spec.request),
+        allocated: Some(spec.allocation),
+        ..Default::default()
+    };
+    let (mut coordinator, effects) = synced(RestoredState {
+        checkpoints: [(uid.to_owned(), checkpoint)].into(),
+        ..Default::default()
+    });
+    set_allocatable(&mut coordinator, 3000);
+    (coordinator, effects)
+}
+
+/// Whether the new pod was admitted or rejected, if either.
+fn decided(effects: &RecordedEffects) -> Option<&'static str> {
+    let steps = effects.steps.take().into_iter();
+    let mut of_new = steps.filter(|(uid, _)| uid == "new").map(|(_, step)| step);
+    of_new.find_map(|step| match step {
+        Step::Checkpoint => Some("admitted"),
+        Step::CheckpointTermination(_) => Some("rejected"),
+        _ => None,
+    })
+}
+
+#[test]
+fn what_a_pod_had_that_is_gone_rejects_no_other() {
+    // Known from its checkpoint alone, and from the runtime: reconciled before and after the new one.
+    for (gone, in_runtime) in [("gone", false), ("gone", true), ("zone", true)] {
+        let (mut coordinator, effects) = restarted_beside(gone);
+        if in_runtime {
+            coordinator.handle_input(Input::PodState(state(gone, 0)), at(1));
+        }
+        request_cpus(&mut coordinator, "new", 2, 1);
+        assert_eq!(decided(&effects), None, "{gone}");
+        sync_sources(&mut coordinator);
+        coordinator.reconcile(at(2));
+        assert_eq!(decided(&effects), Some("admitted"), "{gone}");
+    }
+}
+
+#[test]
+fn what_a_served_pod_had_before_a_restart_it_keeps() {
+    let (mut coordinator, effects) = restarted_beside("old");
+    request_cpus(&mut coordinator, "new", 2, 1);
+    assert_eq!(decided(&effects), None);
+    request_cpus(&mut coordinator, "old", 2, 2);
+    assert_eq!(decided(&effects), Some("rejected"));
+}

@@ -1,5 +1,7 @@
 //! Pods by the source that serves them.
 
+use polylet_wire::pleg::v1::{Container, ContainerPhase};
+
 use super::*;
 
 #[test]
@@ -101,4 +103,38 @@ fn pods_of_the_cluster_do_not_wait_for_pods_of_the_same_name() {
     assert_eq!(by_cluster, None, "nor do static pods wait for them");
     set_desired(&mut coordinator, PodSource::File, desired("u4"), 3);
     assert_eq!(blocked_by(&coordinator, "u4").as_deref(), Some("u3"));
+}
+
+/// The state of a pod that the runtime alone knows, with a container in this phase.
+fn state_with(uid: &str, phase: ContainerPhase, observed_at: i64) -> Update<PodUid, PodState> {
+    let Update::Upsert(uid, mut state) = state(uid, observed_at) else {
+        unreachable!("it is an upsert")
+    };
+    state.containers.push(Container {
+        id: "c1".to_owned(),
+        sandbox_id: "s1".to_owned(),
+        name: "a".to_owned(),
+        phase: phase.into(),
+        ..Default::default()
+    });
+    Update::Upsert(uid, state)
+}
+
+/// The API server may be the new pod: without it the sources never sync.
+#[test]
+fn what_runs_of_a_pod_that_no_source_serves_blocks_the_next_one() {
+    let (mut coordinator, _effects) = synced(RestoredState::default());
+    let running = state_with("old", ContainerPhase::Running, 1);
+    coordinator.handle_input(Input::PodState(running), at(1));
+    set_desired(&mut coordinator, PodSource::File, desired("new"), 2);
+    coordinator.reconcile(at(2));
+    let blocked_by = |coordinator: &Coordinator| {
+        let workers = &coordinator.state.workers;
+        name_conflicts::blocked_by(workers, &"new".into())
+    };
+    assert_eq!(blocked_by(&coordinator).as_deref(), Some("old"));
+    let exited = state_with("old", ContainerPhase::Exited, 3);
+    coordinator.handle_input(Input::PodState(exited), at(3));
+    assert_eq!(blocked_by(&coordinator), None);
+    assert_eq!(queued(&mut coordinator), ["old", "new"], "decide again");
 }

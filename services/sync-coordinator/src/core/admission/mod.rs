@@ -33,6 +33,9 @@ pub enum AdmissionDecision {
         /// UIDs of pods to preempt that are not terminating yet.
         victims: Vec<String>,
     },
+    /// The pod does not fit beside pods of a previous process instance, which may be gone: the decision waits
+    /// until sources serve them, or have synced without them.
+    WaitForSources,
     /// The decision waits for the allocation of the pod's devices.
     WaitForDevices,
     /// The decision waits for the Node object, or for a newer version of it.
@@ -85,7 +88,20 @@ pub fn admit(view: &View<'_>, spec: &PodSpecView) -> AdmissionDecision {
     {
         return reject(view, &rejection);
     }
-    let failures = predicates::check_predicates(view.pod, &view.node.resources, spec);
+    let resources = &view.node.resources;
+    let mut failures = check_predicates(view, spec);
+    let served = match failures.is_empty() {
+        true => None,
+        false => resources.allocated.served(),
+    };
+    let allocated = served.as_ref().unwrap_or(&resources.allocated);
+    if served.is_some() {
+        failures = predicates::check_predicates(view.pod, resources, allocated, spec);
+        // A static pod does not wait for the API server, which it may be. Upstream counts served pods alone.
+        if failures.is_empty() && !spec.manifest.is_static() {
+            return AdmissionDecision::WaitForSources;
+        }
+    }
     if let Some(until) = wait_for_node_labels(view, spec, &failures) {
         return AdmissionDecision::WaitForNode { until: Some(until) };
     }
@@ -109,7 +125,6 @@ pub fn admit(view: &View<'_>, spec: &PodSpecView) -> AdmissionDecision {
         .iter()
         .filter_map(PredicateFailure::shortage)
         .collect();
-    let allocated = &view.node.resources.allocated;
     match preemption::select_victims(&view.pod.uid, &spec.request, allocated, &shortages) {
         // No pod is preempted for one that a later handler rejects.
         Ok(victims) => match later_handlers() {
@@ -148,7 +163,7 @@ fn wait_for_node_labels(
 /// admitted with.
 pub fn check_resize(view: &View<'_>, spec: &PodSpecView) -> Option<Rejection> {
     node_pressure(view, spec).or_else(|| {
-        let failures = predicates::check_predicates(view.pod, &view.node.resources, spec);
+        let failures = check_predicates(view, spec);
         let mut failures = failures.iter();
         let first = failures.find(|failure| counts_for_resize(view, spec, failure));
         first.map(PredicateFailure::rejection)
@@ -160,7 +175,7 @@ pub fn resize_victims(view: &View<'_>, spec: &PodSpecView) -> Vec<String> {
     if !spec.request.critical || node_pressure(view, spec).is_some() {
         return Vec::new();
     }
-    let failures = predicates::check_predicates(view.pod, &view.node.resources, spec);
+    let failures = check_predicates(view, spec);
     let failures = failures
         .iter()
         .filter(|failure| counts_for_resize(view, spec, failure));
@@ -171,6 +186,11 @@ pub fn resize_victims(view: &View<'_>, spec: &PodSpecView) -> Vec<String> {
             .unwrap_or_default()
     });
     victims.unwrap_or_default()
+}
+
+fn check_predicates(view: &View<'_>, spec: &PodSpecView) -> Vec<PredicateFailure> {
+    let resources = &view.node.resources;
+    predicates::check_predicates(view.pod, resources, &resources.allocated, spec)
 }
 
 /// Whether a predicate counts for the resize of an admitted pod. Placement counts at admission only. How

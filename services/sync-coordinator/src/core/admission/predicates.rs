@@ -7,7 +7,7 @@ use polylet_model::{node_affinity, taint};
 
 use crate::core::admission::Rejection;
 use crate::core::devices::DeviceAdmission;
-use crate::core::node_resources::NodeResources;
+use crate::core::node_resources::{AllocatedPods, NodeResources};
 use crate::core::pod_spec::PodSpecView;
 use crate::core::view::PodSyncStatus;
 
@@ -73,13 +73,14 @@ impl PredicateFailure {
     }
 }
 
-/// All predicates that fail, in upstream's order.
+/// All predicates that fail beside pods with these shares, in upstream's order.
 pub(super) fn check_predicates(
     pod: &PodSyncStatus,
     node: &NodeResources,
+    allocated: &AllocatedPods,
     spec: &PodSpecView,
 ) -> Vec<PredicateFailure> {
-    let mut failures = insufficient_resources(pod, node, spec);
+    let mut failures = insufficient_resources(pod, node, allocated, spec);
     let mut fail = |reason, message| failures.push(PredicateFailure::Predicate { reason, message });
     let api_spec = spec.manifest.spec();
     if !node_affinity::matches(api_spec, &node.node_name, node.labels()) {
@@ -98,7 +99,7 @@ pub(super) fn check_predicates(
         );
     }
     let in_use = |port| {
-        let others = node.allocated.pods().filter(|(uid, _)| *uid != &*pod.uid);
+        let others = allocated.pods().filter(|(uid, _)| *uid != &*pod.uid);
         others
             .flat_map(|(_, other)| &other.request.ports)
             .any(|other| other.conflicts_with(port))
@@ -128,6 +129,7 @@ fn has_untolerated_taint(node: &NodeResources, spec: &PodSpecView) -> bool {
 fn insufficient_resources(
     pod: &PodSyncStatus,
     node: &NodeResources,
+    allocated: &AllocatedPods,
     spec: &PodSpecView,
 ) -> Vec<PredicateFailure> {
     if node.allocatable.is_none() {
@@ -145,7 +147,7 @@ fn insufficient_resources(
             None if is_huge_pages(name) => 0,
             None => return None,
         };
-        let used = node.allocated.used_by_others(name, &pod.uid);
+        let used = allocated.used_by_others(name, &pod.uid);
         let free = capacity.saturating_sub(used);
         (requested > 0 && requested > free).then(|| PredicateFailure::InsufficientResource {
             name: name.to_owned(),

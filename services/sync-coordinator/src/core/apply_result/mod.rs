@@ -9,8 +9,10 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 
+pub use self::observations::{
+    ReportOutcome, on_absent, on_observed, on_refreshed, on_volumes, redeclare_volumes,
+};
 use self::observations::{apply_effect, delay_unconfirmed_stop};
-pub use self::observations::{on_observed, on_refreshed, on_volumes, redeclare_volumes};
 use crate::core::plan::{Plan, ResizeDecision, SyncPhase};
 use crate::core::runtime_state::PendingEffect;
 use crate::core::step::{Step, StepFailure, StepKey, StepOutcome};

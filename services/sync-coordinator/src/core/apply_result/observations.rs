@@ -12,8 +12,24 @@ use crate::core::volume_state::ObservedVolume;
 
 /// Delay before a stop is repeated that the runtime does not confirm.
 const UNCONFIRMED_STOP_DELAY: SignedDuration = SignedDuration::from_millis(500);
+
 /// Reports that overtake each other are not further apart than this.
 const MAX_REORDERING: SignedDuration = SignedDuration::from_secs(5);
+
+/// What became of a report from pleg.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub enum ReportOutcome {
+    /// It is the last one now.
+    Applied,
+    /// Not applied: the last one has overtaken it.
+    Overtaken,
+    /// Not applied: by its time it is older, but the clock may have been set back before it. Its content is that
+    /// of the last one.
+    Repeated,
+    /// The same with other content: pleg is to be asked.
+    Conflicting,
+}
 
 /// Delays the repetition of a stop that succeeded while the container is still reported as running.
 pub(super) fn delay_unconfirmed_stop(
@@ -46,47 +62,63 @@ pub(super) fn apply_effect(pod: &mut PodSyncStatus, effect: PendingEffect) {
 }
 
 /// Applies a report from pleg's stream. It may be older than the last steps, whose effects stay on
-/// top. True when pleg is to be asked: the report is so much older than the known state that the
-/// clock may have been set back.
-#[must_use]
-pub fn on_observed(pod: &mut PodSyncStatus, reported: PodRuntimeState) -> bool {
-    let known = pod.last_reported.observed_at;
-    if reported.observed_at < known {
-        return is_much_older(known, reported.observed_at);
+/// top.
+///
+/// Each conflicting report is a change that pleg has published, and a refresh publishes only what has
+/// changed since: refreshes after conflicting reports come to an end. States that are sent again, as
+/// after a reconnection, do not conflict.
+pub fn on_observed(
+    pod: &mut PodSyncStatus,
+    reported: PodRuntimeState,
+    now: Timestamp,
+) -> ReportOutcome {
+    let last = &pod.last_reported;
+    if reported.observed_at < last.observed_at {
+        return match reported.has_same_content(last) {
+            _ if !is_order_unknown(last, &reported, now) => ReportOutcome::Overtaken,
+            true => ReportOutcome::Repeated,
+            false => ReportOutcome::Conflicting,
+        };
     }
     pod.last_reported = Rc::new(reported);
     recompute(pod);
-    false
+    ReportOutcome::Applied
 }
 
-/// Whether a report is older than reordering of reports explains.
-fn is_much_older(known: Option<Timestamp>, reported: Option<Timestamp>) -> bool {
-    known
-        .zip(reported)
-        .is_some_and(|(known, reported)| known.duration_since(reported) > MAX_REORDERING)
+/// The runtime has nothing of a pod of which it has not reported yet.
+pub fn on_absent(pod: &mut PodSyncStatus) {
+    pod.last_reported = Rc::new(PodRuntimeState::default());
+    recompute(pod);
+}
+
+/// Whether the times of two states do not tell which is the newer one, as the clock was set back in between: the time
+/// of one is still to come, or they are further apart than reports that overtake each other.
+fn is_order_unknown(newer: &PodRuntimeState, older: &PodRuntimeState, now: Timestamp) -> bool {
+    let times = newer.observed_at.zip(older.observed_at);
+    times.is_some_and(|(newer, older)| newer > now || newer.duration_since(older) > MAX_REORDERING)
 }
 
 /// Applies pleg's response to a refresh that was requested after `effects` effects, when the last
 /// report was of time `known`: it is newer than that report, whatever the clock shows. True when the
-/// refresh must be repeated.
+/// refresh must be repeated: another report was applied meanwhile, and either may be the newer one.
 #[must_use]
 pub fn on_refreshed(
     pod: &mut PodSyncStatus,
     reported: PodRuntimeState,
     effects: u64,
     known: Option<Timestamp>,
+    now: Timestamp,
 ) -> bool {
-    let last = pod.last_reported.observed_at;
-    let reported_since = last != known;
-    let is_older = reported.observed_at < last;
-    if reported_since && is_older && is_much_older(last, reported.observed_at) {
+    let last = &pod.last_reported;
+    let is_overtaken = last.observed_at != known && reported.observed_at < last.observed_at;
+    if is_overtaken && is_order_unknown(last, &reported, now) && !reported.has_same_content(last) {
         return true;
     }
     pod.awaits_inspection = false;
     pod.pending_effects.retain(|(number, _)| *number > effects);
     // A pod at rest has none.
     pod.pending_effects.shrink_to_fit();
-    if !reported_since || !is_older {
+    if !is_overtaken {
         pod.last_reported = Rc::new(reported);
     }
     recompute(pod);

@@ -191,8 +191,12 @@ impl<L: Clone> RotationSchedule<L> {
         let Some(log) = self.logs.get_mut(id) else {
             return false;
         };
+        // The answer to an earlier poll may be late.
+        let State::Polled(before) = log.state else {
+            return false;
+        };
         log.failing = false;
-        let is_idle = log.state == State::Polled(Some(size));
+        let is_idle = before == Some(size);
         let state = if is_idle {
             State::Watched
         } else {

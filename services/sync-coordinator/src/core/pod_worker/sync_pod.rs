@@ -63,6 +63,13 @@ fn admit(view: &View<'_>, spec: &PodSpecView, plan: &mut Plan) -> bool {
                 plan.wake_by(until);
             }
         }
+        AdmissionDecision::WaitForSources => {
+            plan.wait_for(
+                "all sources to sync: what other pods hold may be free",
+                None,
+            );
+            plan.waits_for_capacity = true;
+        }
         AdmissionDecision::WaitForDevices => {
             plan.start_step(view, Step::AllocateDevices);
         }

@@ -31,6 +31,7 @@ fn allocated_pod(cpu: i64, memory: i64) -> Option<AllocatedPod> {
             critical: false,
         }),
         terminating: false,
+        served: true,
     })
 }
 
@@ -351,7 +352,7 @@ proptest! {
             let fits = cpu <= 2000 && memory <= 2096;
             prop_assert_eq!(env.plan().resize == ResizeDecision::NoChange, fits);
             let allocated = &mut env.node.resources.allocated;
-            allocated.set(&"u1".into(), Some(AllocatedPod { request, terminating: false }));
+            allocated.set(&"u1".into(), Some(AllocatedPod { request, terminating: false, served: true }));
             if restarts {
                 env.restart_process();
                 env.run_until_idle();

@@ -153,7 +153,7 @@ impl TestEnv {
         let effects = self.pod.effect_count;
         let known = self.pod.last_reported.observed_at;
         let reported = self.runtime.clone();
-        let repeat = apply_result::on_refreshed(&mut self.pod, reported, effects, known);
+        let repeat = apply_result::on_refreshed(&mut self.pod, reported, effects, known, self.now);
         assert!(!repeat, "the report is accepted");
     }
 

@@ -44,6 +44,7 @@ fn allocated_pod(request: PodRequest) -> Option<AllocatedPod> {
     Some(AllocatedPod {
         request: Arc::new(request),
         terminating: false,
+        served: true,
     })
 }
 
@@ -103,6 +104,7 @@ fn rejection(env: &TestEnv) -> (String, String) {
         }
         AdmissionDecision::Admitted => Default::default(),
         AdmissionDecision::WaitForPreemption { victims } => ("waits".into(), victims.join(" ")),
+        AdmissionDecision::WaitForSources => ("waits for sources".into(), String::new()),
         AdmissionDecision::WaitForDevices => ("waits for devices".into(), String::new()),
         AdmissionDecision::WaitForNode { .. } => ("waits for node".into(), String::new()),
     }

@@ -52,6 +52,46 @@ fn a_critical_pod_without_victims_is_rejected() {
     assert_eq!(rejection(&elsewhere).0, "NodeAffinity");
 }
 
+#[test]
+fn shares_of_pods_that_no_source_serves_preempt_and_reject_none() {
+    let mut env = critical(json!({"cpu": "1"}));
+    let others = &mut env.node.resources.allocated;
+    let before = |cpu| {
+        let pod = allocated_pod(pod_request(QosClass::Guaranteed, &[("cpu", cpu)]));
+        pod.map(|pod| AllocatedPod {
+            served: false,
+            ..pod
+        })
+    };
+    // As much as the other pod, which would be preempted for it.
+    others.set(&"before".into(), before(1500));
+    others.set(
+        &"other".into(),
+        allocated_pod(pod_request(QosClass::Guaranteed, &[("cpu", 500)])),
+    );
+    assert_eq!(decision(&env), AdmissionDecision::Admitted);
+    // Too little is free without it, too.
+    env.node.resources.allocated.set(
+        &"other".into(),
+        allocated_pod(pod_request(QosClass::Guaranteed, &[("cpu", 1500)])),
+    );
+    assert_eq!(rejection(&env), ("waits".into(), "other".into()));
+    let served = before(1500).map(|pod| AllocatedPod {
+        served: true,
+        ..pod
+    });
+    let mut plain = super::env(requesting(json!({"cpu": "1"})));
+    let others = &mut plain.node.resources.allocated;
+    others.set(&"other".into(), None);
+    others.set(&"before".into(), before(1500));
+    assert_eq!(rejection(&plain).0, "waits for sources");
+    let plan = plain.plan();
+    assert!(plan.steps.is_empty() && plan.waits_for_capacity && plan.victims.is_empty());
+    let others = &mut plain.node.resources.allocated;
+    assert!(others.set(&"before".into(), served));
+    assert_eq!(rejection(&plain).0, "OutOfcpu");
+}
+
 /// The pods of upstream's test table.
 fn upstream_pods() -> AllocatedPods {
     let mut allocated = AllocatedPods::default();
@@ -138,7 +178,7 @@ proptest! {
         for (at, (cpu, memory, class, critical, terminating)) in pods.iter().enumerate() {
             let mut request = pod_request(classes[*class], &[("cpu", *cpu), ("memory", *memory)]);
             request.critical = *critical;
-            let pod = AllocatedPod { request: Arc::new(request), terminating: *terminating };
+            let pod = AllocatedPod { request: Arc::new(request), terminating: *terminating, served: true };
             allocated.set(&format!("p{at}").into(), Some(pod));
         }
         let preemptor = PodRequest { critical: true, ..pod_request(QosClass::Guaranteed, &[]) };

@@ -5,7 +5,7 @@ use polylet_model::hook::Hook;
 use serde_json::json;
 
 use super::{pre_stop_of, stop_of, with_hooks};
-use crate::core::apply_result;
+use crate::core::apply_result::{self, ReportOutcome};
 use crate::core::runtime_state::{ContainerState, PodRuntimeState};
 use crate::core::step::{Step, StepKey, StepOutcome};
 use crate::core::test_support::{TestEnv, at, simple};
@@ -131,7 +131,8 @@ fn a_due_hook_survives_a_report_from_before_its_container() {
         containers: Vec::new(),
         ..env.runtime.clone()
     };
-    assert!(!apply_result::on_observed(&mut env.pod, older));
+    let outcome = apply_result::on_observed(&mut env.pod, older, env.now);
+    assert_eq!(outcome, ReportOutcome::Applied);
     env.relist();
     env.run_until_idle();
     let hooks = env

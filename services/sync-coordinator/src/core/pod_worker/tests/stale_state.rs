@@ -3,7 +3,7 @@
 use polylet_model::constants::{phase, reason};
 
 use super::{init_pod, stop_of};
-use crate::core::apply_result;
+use crate::core::apply_result::{self, ReportOutcome};
 use crate::core::checkpoint::PodTermination;
 use crate::core::plan::SyncPhase;
 use crate::core::runtime_state::PodRuntimeState;
@@ -205,45 +205,65 @@ fn reports_are_accepted_after_a_backward_clock_step() {
     env.run_until_idle();
     env.advance_clock(3600);
     env.relist();
-    let reported = |seconds| PodRuntimeState {
+    let running = env.runtime.clone();
+    let of = |content: &PodRuntimeState, seconds| PodRuntimeState {
         observed_at: Some(at(seconds)),
-        ..Default::default()
+        ..content.clone()
     };
+    let empty = PodRuntimeState::default();
     let known = env.pod.last_reported.observed_at;
-    // Reports overtook each other, by a moment or, on a busy machine, by half a minute.
-    assert!(!apply_result::on_observed(&mut env.pod, reported(3597)));
-    assert!(apply_result::on_observed(&mut env.pod, reported(3570)));
-    assert!(!env.pod.last_reported.is_empty() && env.pod.last_reported.observed_at == known);
+    for (content, seconds, now, expected) in [
+        // Reports overtook each other.
+        (&empty, 3599, at(3600), ReportOutcome::Overtaken),
+        (&running, 3599, at(3600), ReportOutcome::Overtaken),
+        // The clock was set back: by a moment, half a minute, or an hour that is over.
+        (&empty, 3599, at(3599), ReportOutcome::Conflicting),
+        (&running, 3599, at(3599), ReportOutcome::Repeated),
+        (&empty, 3570, at(3600), ReportOutcome::Conflicting),
+        (&empty, 10, at(3600), ReportOutcome::Conflicting),
+        (&running, 10, at(3600), ReportOutcome::Repeated),
+    ] {
+        let outcome = apply_result::on_observed(&mut env.pod, of(content, seconds), now);
+        assert_eq!(outcome, expected, "{seconds}");
+        assert_eq!(*env.pod.last_reported, of(&running, 3600));
+    }
     // A response is newer than what was known at the time of its request.
-    assert!(!apply_result::on_refreshed(
-        &mut env.pod,
-        reported(10),
-        0,
-        known
-    ));
-    assert!(env.pod.last_reported.is_empty() && env.pod.last_reported.observed_at == Some(at(10)));
-    // Unless a report came in between: then the request is repeated.
-    assert!(!apply_result::on_observed(&mut env.pod, reported(100)));
-    assert!(apply_result::on_refreshed(
-        &mut env.pod,
-        reported(20),
-        0,
-        Some(at(10))
-    ));
-    assert!(!apply_result::on_refreshed(
-        &mut env.pod,
-        reported(98),
-        0,
-        Some(at(10))
-    ));
-    assert_eq!(env.pod.last_reported.observed_at, Some(at(100)));
-    assert!(!apply_result::on_refreshed(
-        &mut env.pod,
-        reported(20),
-        0,
-        Some(at(100))
-    ));
-    assert_eq!(env.pod.last_reported.observed_at, Some(at(20)));
+    let repeat = apply_result::on_refreshed(&mut env.pod, of(&empty, 10), 0, known, at(10));
+    assert!(!repeat);
+    assert_eq!(*env.pod.last_reported, of(&empty, 10));
+}
+
+#[test]
+fn refresh_is_repeated_if_another_report_contradicts_its_response() {
+    let mut env = TestEnv::new(simple("Always", &["a"]));
+    env.run_until_idle();
+    let of = |content: &PodRuntimeState, seconds| PodRuntimeState {
+        observed_at: Some(at(seconds)),
+        ..content.clone()
+    };
+    let (running, empty) = (env.runtime.clone(), PodRuntimeState::default());
+    let known = env.pod.last_reported.observed_at;
+    let outcome = apply_result::on_observed(&mut env.pod, of(&running, 100), at(100));
+    assert_eq!(outcome, ReportOutcome::Applied);
+    for (content, seconds, now, repeat) in [
+        // The report was made after the response.
+        (&empty, 99, at(101), false),
+        // The clock was set back before the response, by a moment or by a minute.
+        (&empty, 99, at(99), true),
+        (&empty, 20, at(101), true),
+        (&running, 99, at(99), false),
+        (&running, 20, at(20), false),
+    ] {
+        let response = of(content, seconds);
+        let repeated = apply_result::on_refreshed(&mut env.pod, response, 0, known, now);
+        assert_eq!(repeated, repeat, "{seconds}");
+        assert_eq!(*env.pod.last_reported, of(&running, 100));
+    }
+    // Its response is newer than the report.
+    let response = of(&empty, 20);
+    let repeated = apply_result::on_refreshed(&mut env.pod, response, 0, Some(at(100)), at(20));
+    assert!(!repeated);
+    assert_eq!(*env.pod.last_reported, of(&empty, 20));
 }
 
 #[test]
@@ -260,7 +280,8 @@ fn a_very_late_report_does_not_restore_old_state() {
         .map(|c| (c.attempt, c.backoff_step));
     assert_eq!(now, Some((1, 1)));
     // The state of a minute ago is reported after all later ones.
-    assert!(apply_result::on_observed(&mut env.pod, old));
+    let outcome = apply_result::on_observed(&mut env.pod, old, env.now);
+    assert_eq!(outcome, ReportOutcome::Conflicting);
     assert!(env.plan().steps.is_empty(), "{:?}", env.plan());
 }
 

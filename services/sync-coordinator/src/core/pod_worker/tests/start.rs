@@ -4,7 +4,7 @@ use polylet_model::constants::{phase, reason};
 use serde_json::json;
 
 use super::{init_pod, sidecar_pod};
-use crate::core::apply_result;
+use crate::core::apply_result::{self, ReportOutcome};
 use crate::core::plan::SyncPhase;
 use crate::core::runtime_state::{PendingEffect, PodRuntimeState};
 use crate::core::start_limiter::StartClass;
@@ -337,7 +337,8 @@ fn old_reports_do_not_revert_completed_steps() {
         observed_at: Some(at(2)),
         ..before
     };
-    assert!(!apply_result::on_observed(&mut env.pod, reported));
+    let outcome = apply_result::on_observed(&mut env.pod, reported, env.now);
+    assert_eq!(outcome, ReportOutcome::Applied);
     assert!(env.plan().steps.is_empty());
     env.relist();
     assert!(env.plan().steps.is_empty() && env.pod.pending_effects.is_empty());
