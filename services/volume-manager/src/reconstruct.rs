@@ -9,6 +9,7 @@ use polylet_model::PodUid;
 
 use crate::core::actual_state::{ReconstructedPod, ReconstructedVolume};
 use crate::core::layout::{self, Layout, VolumeId};
+use crate::core::pod::PodMetadata;
 use crate::csi::{self, data};
 use crate::volume::{VolumeError, dir, marker, metadata, mount};
 
@@ -35,12 +36,13 @@ fn list(path: &Path) -> Result<Vec<String>, VolumeError> {
 }
 
 fn pod(layout: &Layout, uid: &PodUid, mounts: &[Mount]) -> Result<ReconstructedPod, VolumeError> {
+    let metadata = metadata::load(layout, uid);
     let mut volumes = BTreeMap::new();
     let dir = layout.pod(uid).join("volumes");
     for plugin in list(&dir)? {
         for name in list(&dir.join(&plugin))? {
             let id = VolumeId::new(uid.clone(), &plugin, &name);
-            let ready = is_ready(layout, &id, mounts);
+            let ready = is_ready(layout, &id, mounts, &metadata);
             let data_file = (plugin == layout::CSI).then(|| layout.volume(&id).join(data::DATA));
             let in_use = data_file.and_then(|file| data::in_use(&file));
             volumes.insert(
@@ -64,17 +66,20 @@ fn pod(layout: &Layout, uid: &PodUid, mounts: &[Mount]) -> Result<ReconstructedP
             volumes.insert((plugin.to_owned(), name), volume);
         }
     }
-    Ok(ReconstructedPod {
-        metadata: metadata::load(layout, uid),
-        volumes,
-    })
+    Ok(ReconstructedPod { metadata, volumes })
 }
 
 /// Whether the volume was set up completely, and is still mounted if it has to be.
-fn is_ready(layout: &Layout, id: &VolumeId, mounts: &[Mount]) -> bool {
+fn is_ready(layout: &Layout, id: &VolumeId, mounts: &[Mount], metadata: &PodMetadata) -> bool {
     let path = layout.volume(id);
     let at = layout.mounted(id);
     let mounted = mounts.iter().rev().find(|mount| mount.mount_point == at);
+    if id.plugin == layout::CSI {
+        // Its ownership is changed after it is mounted. The metadata is stored after that; there is
+        // none of a volume that a kubelet has mounted.
+        let mut stored = metadata.host_paths.values();
+        return mounted.is_some() && stored.any(|path| Path::new(path) == at);
+    }
     if !layout::is_owned(&id.plugin) {
         return mounted.is_some();
     }
@@ -87,4 +92,44 @@ fn is_ready(layout: &Layout, id: &VolumeId, mounts: &[Mount]) -> bool {
             .is_ok_and(|data| data.is_symlink())
     };
     marker::is_valid(layout, id) && (!layout::is_files(&id.plugin) || written())
+}
+
+#[cfg(test)]
+mod tests {
+    use polylet_machine::mountinfo;
+
+    use super::*;
+
+    #[test]
+    fn a_csi_volume_is_ready_once_it_is_mounted_and_stored() {
+        for (plugin, is_mounted, is_stored, expected) in [
+            (layout::CSI, true, true, true),
+            (layout::CSI, true, false, false),
+            (layout::CSI, false, true, false),
+            (layout::CSI, false, false, false),
+            // Complete as soon as they are mounted.
+            (layout::LOCAL, true, false, true),
+            (layout::NFS, true, false, true),
+            (layout::NFS, false, false, false),
+        ] {
+            let temp = tempfile::tempdir().unwrap();
+            let layout = Layout::new(temp.path());
+            let id = VolumeId::new("u1", plugin, "v");
+            std::fs::create_dir_all(layout.volume(&id)).unwrap();
+            let at = layout.mounted(&id).display().to_string();
+            let line = format!("36 35 98:0 / {at} rw - ext4 /dev/x rw\n");
+            let mounts = match is_mounted {
+                true => mountinfo::parse(line.as_bytes()),
+                false => Vec::new(),
+            };
+            if is_stored {
+                let mut stored = metadata::load(&layout, &id.uid);
+                stored.host_paths.insert("v".to_owned(), at);
+                metadata::store(&layout, stored).unwrap();
+            }
+            let pod = pod(&layout, &id.uid, &mounts).unwrap();
+            let ready = pod.volumes[&id.key()].ready;
+            assert_eq!(ready, expected, "{plugin} {is_mounted} {is_stored}");
+        }
+    }
 }

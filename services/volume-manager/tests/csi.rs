@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{Manager, Root, TIMEOUT, cluster_pod, eventually, is_root, run};
+use common::{Manager, Root, TIMEOUT, all_mounted, cluster_pod, eventually, is_root, run};
 use polylet_harness::csi::{NAME, TestCsiDriver};
 use polylet_volume_manager::convert;
 use polylet_volume_manager::core::csi_volume::attachment_name;
@@ -215,6 +215,18 @@ fn a_csi_volume_waits_for_its_driver_and_is_unstaged_with_its_last_pod() {
     });
 }
 
+fn inline_pod() -> Value {
+    cluster_pod("u1", json!({"name": "v", "csi": {"driver": NAME}}))
+}
+
+async fn set_ephemeral_driver(manager: &Manager) {
+    let spec = json!({"attachRequired": false, "podInfoOnMount": true, "volumeLifecycleModes": ["Ephemeral"]});
+    let object = json!({"metadata": {"name": NAME}, "spec": spec});
+    manager
+        .set_cluster_object(ObjectKind::CsiDriver, "", NAME, object)
+        .await;
+}
+
 #[test]
 fn an_inline_volume_lives_as_long_as_its_pod() {
     if !is_root() {
@@ -226,13 +238,8 @@ fn an_inline_volume_lives_as_long_as_its_pod() {
         let driver = TestCsiDriver::new(root.dir.path(), disk.path()).unwrap();
         let _runs = driver.start().unwrap();
         let manager = Manager::start(&root, "d");
-        let volume = json!({"name": "v", "csi": {"driver": NAME}});
-        manager.apply(&cluster_pod("u1", volume)).await.unwrap();
-        let spec = json!({"attachRequired": false, "podInfoOnMount": true, "volumeLifecycleModes": ["Ephemeral"]});
-        let object = json!({"metadata": {"name": NAME}, "spec": spec});
-        manager
-            .set_cluster_object(ObjectKind::CsiDriver, "", NAME, object)
-            .await;
+        manager.apply(&inline_pod()).await.unwrap();
+        set_ephemeral_driver(&manager).await;
         manager.wait_mounted("u1").await;
         let file = root
             .pod("u1")
@@ -249,6 +256,41 @@ fn an_inline_volume_lives_as_long_as_its_pod() {
             "{calls:?}"
         );
         assert!(root.mounts().is_empty());
+    });
+}
+
+/// A process may end between the mount of a volume and the change of its ownership.
+#[test]
+fn a_mounted_volume_that_may_be_incomplete_is_published_again() {
+    if !is_root() {
+        return;
+    }
+    run(async {
+        let root = Root::new();
+        let disk = tempfile::tempdir().unwrap();
+        let driver = TestCsiDriver::new(root.dir.path(), disk.path()).unwrap();
+        let _runs = driver.start().unwrap();
+        let metadata = root.layout().metadata("u1");
+        for (client_id, is_mounted) in [("d", false), ("e", false), ("f", true)] {
+            let manager = Manager::start(&root, client_id);
+            let applied = manager.apply(&inline_pod()).await.unwrap();
+            assert_eq!(all_mounted(&applied), is_mounted, "{applied:?}");
+            set_ephemeral_driver(&manager).await;
+            manager.wait_mounted("u1").await;
+            eventually("the pod's metadata", || metadata.is_file()).await;
+            manager.stop();
+            // As if the first one had ended before it changed the ownership.
+            if client_id == "d" {
+                std::fs::remove_file(&metadata).unwrap();
+            }
+        }
+        let calls = driver.calls();
+        let is_published = |call: &String| call.starts_with("publish ");
+        assert!(
+            calls.len() >= 2 && calls.iter().all(is_published),
+            "{calls:?}"
+        );
+        assert_eq!(root.mounts().len(), 1, "{:?}", root.mounts());
     });
 }
 

@@ -158,8 +158,7 @@ fn failure(key: &VolumeKey, actual: &ActualVolume) -> Option<String> {
     })
 }
 
-/// Whether the volume of a claim, which may not have been received yet, is mounted at the stored
-/// path.
+/// Whether a volume, whose claim may not have been received yet, is mounted at the stored path.
 fn is_still_mounted(input: &StatusInput<'_>, path: &str, layout: &Layout) -> bool {
     let uid = &input.pod.uid;
     let mut volumes = input.actual.volumes.iter();
@@ -230,7 +229,7 @@ fn reconstructed(input: &StatusInput<'_>, layout: &Layout) -> Vec<VolumeStatus> 
     let stored = input
         .host_paths
         .iter()
-        .filter(|(name, _)| !is_on_disk(name))
+        .filter(|(name, path)| !is_on_disk(name) && is_still_mounted(input, path, layout))
         .map(|(name, path)| {
             let mut status = VolumeStatus::new(name, VolumePhase::Mounted, "");
             status.host_path.clone_from(path);

@@ -10,13 +10,14 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
+use super::actual_state::{ReconstructedPod, ReconstructedVolume};
 use super::csi_volume::{RegisteredDriver, attachment_name};
 use super::layout::{self, Layout};
 use super::manifest;
 use super::mount_plan::MountPlan;
 use super::node_info::NodeInfo;
 use super::operation::{Operation, OperationResult, VolumeUpdate};
-use super::pod::PodName;
+use super::pod::{PodMetadata, PodName};
 use super::reference_key::{ObjectKind, ReferenceKey};
 use super::references::ObjectState;
 use super::spec::Allocatable;
@@ -26,12 +27,28 @@ use super::tokens::IssuedToken;
 
 const DRIVER: &str = "d.example";
 const IN_USE: &str = "kubernetes.io/csi/d.example^vol";
+/// The path of the inline volume `v`.
+const INLINE: &str = "/root/pods/u/volumes/kubernetes.io~csi/v/mount";
 
 fn at(second: i64) -> Timestamp {
     Timestamp::from_second(1_000_000 + second).unwrap()
 }
 
 fn declared(volume: Value, used: &str) -> StateOfWorld {
+    let mut state = StateOfWorld::new(Layout::new("/root"), Vec::new()).with_node_name("n");
+    declare(&mut state, volume, used);
+    state
+}
+
+fn pod_name() -> PodName {
+    PodName {
+        uid: "u".into(),
+        namespace: "ns".into(),
+        name: "p".into(),
+    }
+}
+
+fn declare(state: &mut StateOfWorld, volume: Value, used: &str) {
     let pod = json!({
         "metadata": {"namespace": "ns", "name": "p", "uid": "u"},
         "spec": {"volumes": [volume], "securityContext": {"fsGroup": 9}, "containers": [{"name": "c",
@@ -39,14 +56,7 @@ fn declared(volume: Value, used: &str) -> StateOfWorld {
     });
     let json = serde_json::to_vec(&pod).unwrap();
     let spec = Arc::new(manifest::parse(&json, Allocatable::default()).unwrap());
-    let mut state = StateOfWorld::new(Layout::new("/root"), Vec::new()).with_node_name("n");
-    let name = PodName {
-        uid: "u".into(),
-        namespace: "ns".into(),
-        name: "p".into(),
-    };
-    state.apply("d", 1, name, spec).unwrap();
-    state
+    state.apply("d", 1, pod_name(), spec).unwrap();
 }
 
 fn receive(state: &mut StateOfWorld, kind: ObjectKind, name: &str, object: Value) {
@@ -312,7 +322,46 @@ fn an_inline_volume_needs_a_driver_with_ephemeral_mode() {
         not supported by driver d.example (only supports [\"Persistent\"])";
     assert_eq!(text, expected);
     driver(&mut state, json!({"volumeLifecycleModes": ["Ephemeral"]}));
+    assert_eq!(state.metadata_to_store(&"u".into()), None);
     assert_eq!(run_all(&mut state, 0).len(), 1);
+    // After a restart it shows that the volume is complete.
+    let stored = state.metadata_to_store(&"u".into()).unwrap().host_paths;
+    assert_eq!(stored, BTreeMap::from([("v".into(), INLINE.into())]));
+}
+
+#[test]
+fn the_stored_path_of_an_inline_volume_is_no_mount() {
+    let volume = || json!({"name": "v", "csi": {"driver": DRIVER}});
+    let key = (layout::CSI.to_owned(), "v".to_owned());
+    for (found, expected) in [
+        (None, VolumePhase::Waiting),
+        (Some(false), VolumePhase::Waiting),
+        (Some(true), VolumePhase::Mounted),
+    ] {
+        let on_disk = |ready| ReconstructedVolume {
+            ready,
+            ..ReconstructedVolume::default()
+        };
+        let pod = ReconstructedPod {
+            metadata: PodMetadata {
+                pod: pod_name(),
+                host_paths: BTreeMap::from([("v".into(), INLINE.into())]),
+            },
+            volumes: found
+                .into_iter()
+                .map(|ready| (key.clone(), on_disk(ready)))
+                .collect(),
+        };
+        let mut state = StateOfWorld::new(Layout::new("/root"), vec![pod]);
+        let phases = |state: &StateOfWorld| -> Vec<VolumePhase> {
+            let status = state.status(&"u".into(), at(0)).unwrap();
+            status.volumes.iter().map(|volume| volume.phase).collect()
+        };
+        let undeclared: Vec<VolumePhase> = found.map(|_| expected).into_iter().collect();
+        assert_eq!(phases(&state), undeclared, "{found:?}");
+        declare(&mut state, volume(), "volumeMounts");
+        assert_eq!(phases(&state), [expected], "{found:?}");
+    }
 }
 
 #[test]

@@ -28,11 +28,12 @@ pub struct PodContext {
     pub on_root_mismatch: bool,
 }
 
-/// What is stored beside a pod's volumes, because the directories do not tell.
+/// What is stored beside a pod's volumes once all are mounted, because the directories do not tell.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct PodMetadata {
     /// The pod.
     pub pod: PodName,
-    /// The host paths of hostPath volumes and of volumes by claim, by volume name.
+    /// The host paths of hostPath volumes, of volumes by claim and of volumes of CSI drivers, by volume
+    /// name.
     pub host_paths: BTreeMap<String, String>,
 }

@@ -32,8 +32,15 @@ const MAX_RETRY: Duration = Duration::from_secs(60);
 /// How often the directory is scanned without an event.
 const RESCAN_PERIOD: Duration = Duration::from_secs(60);
 
-/// A socket by path and inode.
-type PluginSocket = (PathBuf, u64);
+/// A socket in the directory. One that is removed and made again is another one.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+struct PluginSocket {
+    path: PathBuf,
+    inode: u64,
+    /// When the inode last changed, in seconds and nanoseconds since the epoch: file systems give the
+    /// inode of a file that was just removed to the next one.
+    changed_at: (i64, i64),
+}
 
 /// A version of CSI.
 type CsiVersion = (u64, u64, u64);
@@ -80,7 +87,7 @@ pub async fn run(
                 continue;
             }
             let token = CancellationToken::new();
-            let (path, removed) = (socket.0.clone(), token.clone());
+            let (path, removed) = (socket.path.clone(), token.clone());
             let (table, plugin) = (Rc::clone(&table), socket.clone());
             let (inputs, drain, updates) = (inputs.clone(), drain.clone(), updates.clone());
             spawn(Box::pin(async move {
@@ -119,9 +126,11 @@ fn scan(registry: &Path) -> Vec<PluginSocket> {
     let entries = std::fs::read_dir(registry).into_iter().flatten().flatten();
     let sockets = entries.filter_map(|entry| {
         let stat = entry.path().symlink_metadata().ok()?;
-        stat.file_type()
-            .is_socket()
-            .then(|| (entry.path(), stat.ino()))
+        stat.file_type().is_socket().then(|| PluginSocket {
+            path: entry.path(),
+            inode: stat.ino(),
+            changed_at: (stat.ctime(), stat.ctime_nsec()),
+        })
     });
     sockets.collect()
 }
@@ -133,7 +142,7 @@ async fn run_plugin(
     inputs: &mpsc::Sender<Input>,
     updates: AllocatableUpdates,
 ) {
-    let socket = &plugin.0;
+    let socket = &plugin.path;
     let mut backoff = Backoff::new(FIRST_RETRY, MAX_RETRY);
     loop {
         match register(plugin, table).await {
@@ -210,7 +219,7 @@ async fn register(
     plugin: &PluginSocket,
     table: &DriverTable,
 ) -> Result<Option<RegisteredDriver>, String> {
-    let socket = &plugin.0;
+    let socket = &plugin.path;
     let mut client = RegistrationClient::new(channel::unix(socket));
     let info = tokio::time::timeout(DEADLINE, client.get_info(InfoRequest {})).await;
     let info = info.map_err(|_| "no answer to GetInfo in time".to_owned())?;
@@ -253,11 +262,41 @@ async fn register(
 
 #[cfg(test)]
 mod tests {
+    use std::fs::{Permissions, set_permissions};
+    use std::os::unix::fs::PermissionsExt;
+    use std::os::unix::net::UnixListener;
+    use std::time::Instant;
+
     use super::*;
 
     #[test]
+    fn a_socket_with_the_inode_of_a_removed_one_is_another_one() {
+        let registry = tempfile::tempdir().unwrap();
+        let path = registry.path().join("d-reg.sock");
+        let _listener = UnixListener::bind(&path).unwrap();
+        let first = scan(registry.path()).pop().unwrap();
+        assert_eq!(scan(registry.path()), std::slice::from_ref(&first));
+        // Not every file system uses an inode again at once, but each notes the time of a change. The
+        // kernel's clock for that advances every few milliseconds.
+        let began = Instant::now();
+        let second = loop {
+            set_permissions(&path, Permissions::from_mode(0o600)).unwrap();
+            let mut sockets = scan(registry.path());
+            match sockets.pop() {
+                Some(socket) if socket != first => break socket,
+                _ => assert!(began.elapsed() < DEADLINE, "{first:?} stays"),
+            }
+        };
+        assert_eq!((&second.path, second.inode), (&first.path, first.inode));
+    }
+
+    #[test]
     fn of_two_drivers_of_one_name_the_newer_version_wins() {
-        let socket = |name: &str| (PathBuf::from(name), 1);
+        let socket = |name: &str| PluginSocket {
+            path: PathBuf::from(name),
+            inode: 1,
+            changed_at: (0, 0),
+        };
         let table = DriverTable::default();
         let entry = ("d".to_owned(), (1, 2, 0));
         table.borrow_mut().insert(socket("a"), entry);

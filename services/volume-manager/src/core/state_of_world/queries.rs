@@ -147,8 +147,11 @@ impl StateOfWorld {
         let host_path = |volume: &VolumeStatus| {
             let path = match &spec.volume(&volume.name)?.source {
                 VolumeSource::Builtin(MountPlan::HostPath { path, .. }) => path,
-                // The directories do not tell which volume of the pod led to them.
-                VolumeSource::Claim(_) | VolumeSource::Migrated(_) => &volume.host_path,
+                // The directories do not tell which volume of the pod led to them, nor whether the
+                // volume of a CSI driver was completed after it was mounted.
+                VolumeSource::Claim(_) | VolumeSource::Migrated(_) | VolumeSource::Inline(_) => {
+                    &volume.host_path
+                }
                 _ => return None,
             };
             Some((volume.name.clone(), path.clone()))
