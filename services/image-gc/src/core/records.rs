@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
+use polylet_model::image;
 use serde::{Deserialize, Serialize};
 
 /// An image in the runtime's list.
@@ -23,8 +24,23 @@ impl ListedImage {
     pub fn matches(&self, reference: &str) -> bool {
         self.id == reference
             || self.id.strip_prefix("sha256:") == Some(reference)
-            || self.names.iter().any(|name| name == reference)
+            || self.names.iter().any(|name| is_named(name, reference))
     }
+}
+
+/// Whether `reference` has this name of an image. The runtime lists an image that was pulled by tag and
+/// digest, `r/x:1@sha256:…`, without the tag.
+fn is_named(name: &str, reference: &str) -> bool {
+    if name == reference {
+        return true;
+    }
+    let Some((repository, digest)) = name.split_once('@') else {
+        return false;
+    };
+    let has_digest = reference
+        .split_once('@')
+        .is_some_and(|(_, of)| of == digest);
+    has_digest && image::without_tag(reference) == Some(repository)
 }
 
 /// The ages of one image. Stored on disk, to outlive the process.

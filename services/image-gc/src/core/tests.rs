@@ -109,6 +109,42 @@ fn used_referenced_and_pinned_images_are_not_removed() {
 }
 
 #[test]
+fn images_are_matched_by_id_name_and_digest() {
+    let digest = |digit: &str| format!("sha256:{}", digit.repeat(64));
+    let (own, other) = (digest("a"), digest("b"));
+    let image = ListedImage {
+        id: "sha256:1234".to_owned(),
+        names: vec![
+            "docker.io/library/app:2".to_owned(),
+            format!("r.example:5000/x@{own}"),
+        ],
+        ..ListedImage::default()
+    };
+    for (reference, expected) in [
+        ("sha256:1234", true),
+        ("1234", true),
+        ("docker.io/library/app:2", true),
+        ("docker.io/library/app:1", false),
+        (&format!("r.example:5000/x@{own}"), true),
+        // Listed without the tag.
+        (&format!("r.example:5000/x:1@{own}"), true),
+        (&format!("r.example:5000/x:1@{other}"), false),
+        (&format!("r.example:5000/y:1@{own}"), false),
+        (&format!("r.example/x:1@{own}"), false),
+        ("r.example:5000/x:1", false),
+        (&format!("r.example:5000/x:@{own}"), false),
+    ] {
+        assert_eq!(image.matches(reference), expected, "{reference}");
+    }
+    let images = [image];
+    let reference = format!("r.example:5000/x:1@{own}");
+    let by_digest = snapshot(&images, &[], &[&reference]);
+    let records = update(&ImageRecords::new(), &by_digest, at(0));
+    let plan = free_space(&by_digest, &records, at(1000), Duration::ZERO, None);
+    assert_eq!(ids(&plan), [""; 0]);
+}
+
+#[test]
 fn age_is_measured_from_the_last_use() {
     let policy = ImageGcPolicy {
         maximum_age: Duration::from_secs(100),
