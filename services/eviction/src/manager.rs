@@ -279,7 +279,7 @@ impl EvictionManager {
         running.map(candidate).collect()
     }
 
-    /// Evicts the first candidate by rank, if there is one.
+    /// Evicts the first candidate by rank that still runs, if there is one.
     pub fn evict(
         &mut self,
         threshold: &Threshold,
@@ -289,7 +289,8 @@ impl EvictionManager {
     ) -> Option<StartedEviction> {
         let candidates: Vec<_> = candidates
             .into_iter()
-            .filter(|pod| !self.evictions.contains(&pod.uid))
+            // One that ended while it was measured has no usage, and would be the first.
+            .filter(|pod| !self.evictions.contains(&pod.uid) && self.pods.is_running(&pod.uid))
             .collect();
         let eviction = synchronize::evict(&self.config, threshold, observations, &candidates);
         let Some(eviction) = eviction else {
@@ -375,3 +376,6 @@ fn item(eviction: &wire::Eviction) -> Pressure {
         fact: Some(wire::pressure::Fact::Eviction(eviction.clone())),
     }
 }
+
+#[cfg(test)]
+mod tests;

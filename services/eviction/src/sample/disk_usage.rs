@@ -19,6 +19,9 @@ use super::mount_types::MountTypes;
 
 /// Entries that are walked before the next directory has its turn: none waits for a large one.
 const SLICE: u64 = 20_000;
+/// The time that a slice takes at most. On a slow disk it is over before the entries are walked; progress
+/// is reported between slices, so this is far below [`DEADLINE`].
+const SLICE_TIME: Duration = Duration::from_secs(1);
 /// The longest time without progress. Walks skip what is mounted, so only a dead disk of the node
 /// itself takes as long.
 const DEADLINE: Duration = Duration::from_secs(5);
@@ -84,7 +87,7 @@ impl SubprocessTask for DiskUsageTask {
         let mut output = BTreeMap::new();
         while let Some(mut pod) = pods.pop_front() {
             let began = Instant::now();
-            let is_finished = pod.advance(&mut bases, &mut mounts, until);
+            let is_finished = pod.advance(&mut bases, &mut mounts, began + SLICE_TIME, until);
             pod.result.took += began.elapsed();
             progress.report(|| ());
             if is_finished || Instant::now() >= until {
@@ -123,9 +126,16 @@ impl PodMeasurement {
         }
     }
 
-    /// Measures one slice; true when everything is measured.
-    fn advance(&mut self, bases: &mut Bases, mounts: &mut MountTypes, until: Instant) -> bool {
-        let mut budget = Budget::unlimited().with_steps(SLICE).with_deadline(until);
+    /// Measures one slice, until `slice_end` at most; true when everything is measured.
+    fn advance(
+        &mut self,
+        bases: &mut Bases,
+        mounts: &mut MountTypes,
+        slice_end: Instant,
+        until: Instant,
+    ) -> bool {
+        let budget = Budget::unlimited().with_steps(SLICE);
+        let mut budget = budget.with_deadline(until.min(slice_end));
         loop {
             let Some(mut path) = self.current.take() else {
                 let Some((base, path)) = self.rest.pop_front() else {
@@ -135,6 +145,10 @@ impl PodMeasurement {
                     Ok(Begun::Walk(path)) => self.current = Some(*path),
                     Ok(Begun::Done(usage)) => self.result.paths.push(Some(usage)),
                     Err(_) => self.result.paths.push(None),
+                }
+                // Paths that are not walked take no steps of the budget.
+                if self.current.is_none() && Instant::now() >= slice_end {
+                    return false;
                 }
                 continue;
             };
@@ -280,96 +294,5 @@ impl SubprocessTask for MountedSpaceTask {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::fs;
-
-    use polylet_harness::HungFuse;
-    use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
-
-    use super::*;
-
-    const MIB: usize = 1 << 20;
-
-    fn measure(base: &Path, paths: &[&str], budget: Duration) -> PodDiskUsage {
-        let task = DiskUsageTask {
-            purpose: "test".to_owned(),
-            budget,
-            pods: vec![PodPaths {
-                uid: "u".to_owned(),
-                paths: paths
-                    .iter()
-                    .map(|path| (base.to_owned(), path.into()))
-                    .collect(),
-            }],
-        };
-        task.run(&mut TaskProgress::none()).remove("u").unwrap()
-    }
-
-    const LONG: Duration = Duration::from_secs(60);
-
-    #[test]
-    fn paths_are_measured_in_order_and_absent_ones_are_empty() {
-        let temp = tempfile::tempdir().unwrap();
-        fs::create_dir(temp.path().join("a")).unwrap();
-        fs::write(temp.path().join("a/f"), vec![0; MIB]).unwrap();
-        fs::write(temp.path().join("hosts"), "127.0.0.1").unwrap();
-        std::os::unix::fs::symlink("/", temp.path().join("link")).unwrap();
-        let usage = measure(temp.path(), &["absent", "a", "hosts", "link/etc"], LONG);
-        let inodes = |index: usize| usage.paths[index].map(|path| path.usage.inodes);
-        assert_eq!(
-            [inodes(0), inodes(1), inodes(2)],
-            [Some(0), Some(2), Some(1)]
-        );
-        // A link on the way is not followed.
-        assert_eq!(usage.paths[3], None);
-        assert!(usage.paths[1].unwrap().usage.bytes >= MIB as u64);
-    }
-
-    #[test]
-    fn what_the_budget_does_not_reach_is_unknown_or_incomplete() {
-        let temp = tempfile::tempdir().unwrap();
-        for name in ["a", "b"] {
-            fs::create_dir(temp.path().join(name)).unwrap();
-            fs::write(temp.path().join(name).join("f"), "").unwrap();
-        }
-        let usage = measure(temp.path(), &["a", "b"], Duration::ZERO);
-        let first = usage.paths[0].unwrap();
-        assert!(first.incomplete && first.usage.inodes == 1, "{first:?}");
-        assert_eq!(usage.paths[1], None);
-    }
-
-    #[test]
-    fn volumes_in_memory_are_measured_and_dead_mounts_are_not_touched() {
-        if !HungFuse::is_available() {
-            println!("skipped: mounting FUSE needs root and /dev/fuse");
-            return;
-        }
-        let temp = tempfile::tempdir().unwrap();
-        for name in ["scratch/mnt", "memory", "data"] {
-            fs::create_dir_all(temp.path().join(name)).unwrap();
-        }
-        fs::write(temp.path().join("scratch/f"), vec![0; MIB]).unwrap();
-        let memory = temp.path().join("memory");
-        mount("tmpfs", &memory, "tmpfs", MountFlags::empty(), None).unwrap();
-        fs::write(memory.join("f"), vec![0; MIB]).unwrap();
-        // In a volume of a pod, and as a volume.
-        let _inside = HungFuse::mount_unkillable(&temp.path().join("scratch/mnt")).unwrap();
-        let _volume = HungFuse::mount(&temp.path().join("data")).unwrap();
-        let base = temp.path().to_owned();
-        let (sender, receiver) = std::sync::mpsc::channel();
-        std::thread::spawn(move || {
-            sender.send(measure(&base, &["scratch", "memory", "data"], LONG))
-        });
-        let usage = receiver.recv_timeout(LONG).expect("an answer");
-        unmount(&memory, UnmountFlags::DETACH).unwrap();
-        let [scratch, memory, data] = usage.paths[..] else {
-            panic!("{usage:?}")
-        };
-        // Without the directory that is covered.
-        assert_eq!(scratch.unwrap().usage.inodes, 2);
-        let memory = memory.unwrap();
-        assert_eq!(memory.usage.inodes, 2);
-        assert!(memory.usage.bytes >= MIB as u64 && memory.memory.is_some());
-        assert!(data.unwrap().is_mount);
-    }
-}
+#[path = "disk_usage_tests.rs"]
+mod tests;
