@@ -5,7 +5,7 @@
 //! | `pods` | pods bound to this node, and mirror pods |
 //! | `node` | the Node object |
 //! | `services` | Services with a cluster IP |
-//! | `objects` | objects that pods refer to, by name or signer, while they have subscribers |
+//! | `objects` | objects that pods refer to, by name or signer, while they have subscribers; their last state stays in `object_cache` while a pod names them |
 //! | `tokens` | service account tokens |
 //! | `certificates` | pod certificates |
 //!
@@ -210,7 +210,8 @@ impl ApiServerSource {
 
     fn start_objects(&mut self, ctx: &Ctx, pool: &ConnectionPool) -> ObjectWatches {
         let log = self.log(ctx.state_dir(), "objects.json");
-        let (objects, queue) = ObjectWatches::new(log.clone(), ctx.config().polylet.keep_secrets);
+        let keep_secrets = ctx.config().polylet.keep_secrets;
+        let (objects, queue) = ObjectWatches::new(log.clone(), keep_secrets, self.pods.clone());
         ctx.spawn("persist objects", log.run(objects.cache(), ctx.drain()));
         let running = objects.clone().run(pool.clone(), queue, ctx.drain());
         ctx.spawn("objects", running);

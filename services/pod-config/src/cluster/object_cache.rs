@@ -1,5 +1,6 @@
 //! The last known manifests of the objects that pods refer to, and their records on disk: with
-//! them pods start during an outage of the API server.
+//! them pods start, and containers restart, during an outage of the API server. They stay while a pod
+//! names the object, watched or not.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

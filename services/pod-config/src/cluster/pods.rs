@@ -2,7 +2,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use bytes::Bytes;
 use jiff::Timestamp;
 use polylet_kit::trace_context;
 use polylet_model::PodUid;
@@ -146,11 +145,10 @@ impl PodHandler {
 
     fn publish(&mut self, pod: Pod, kind: ChangeKind) {
         let uid = uid_of(&pod);
-        let new = !self.stores.pods_with_status.contains(&uid);
-        if self.stores.pods.upsert(uid.clone(), without_status(&pod)) && new {
+        if !self.stores.pods_with_status.contains(&uid) {
             log_accepted(&pod);
         }
-        self.stores.pods_with_status.upsert(uid.clone(), pod);
+        self.stores.upsert(uid.clone(), pod);
         self.schedule_persist(uid, kind);
     }
 
@@ -206,19 +204,12 @@ impl PodHandler {
     fn replace(
         &mut self,
         mut ages: Vec<(Option<Timestamp>, PodUid)>,
-        mut pods: BTreeMap<PodUid, Pod>,
+        mut pods_by_uid: BTreeMap<PodUid, Pod>,
     ) {
         ages.sort();
-        let pods: Vec<(PodUid, Pod)> = ages
-            .into_iter()
-            .filter_map(|(_, uid)| pods.remove_entry(&uid))
-            .collect();
-        let plain = pods.iter();
-        let plain = plain.map(|(uid, pod)| (uid.clone(), without_status(pod)));
-        self.stores.pods.replace(plain);
-        self.stores.pods_with_status.replace(pods);
-        self.stores.pods.mark_synced();
-        self.stores.pods_with_status.mark_synced();
+        let pods = ages.into_iter();
+        let pods = pods.filter_map(|(_, uid)| pods_by_uid.remove_entry(&uid));
+        self.stores.replace(pods.collect());
     }
 }
 
@@ -237,6 +228,7 @@ impl EventHandler for PodHandler {
             match self.classify(object) {
                 Some(ObjectChange::Pod(pod, kind)) => {
                     let uid = uid_of(&pod);
+                    self.stores.add_references(&uid, &pod);
                     changes.push((uid.clone(), kind));
                     ages.push((created, uid.clone()));
                     pods.insert(uid, pod);
@@ -283,8 +275,7 @@ impl EventHandler for PodHandler {
             Some(ObjectChange::Mirror(mirror)) => {
                 let uid = mirror_uid(&mirror);
                 // The annotation may have been added to a pod.
-                self.stores.pods.remove(&uid);
-                if self.stores.pods_with_status.remove(&uid) {
+                if self.stores.remove(&uid) {
                     self.log.schedule(PodRecordKey::Pod(uid.clone()));
                 }
                 self.stores.mirror_pods.upsert(uid, mirror);
@@ -299,8 +290,7 @@ impl EventHandler for PodHandler {
         let uid = PodUid::from(uid.unwrap_or_default());
         if let Some(pod) = self.stores.pods_with_status.get(&uid) {
             log_removed(&pod);
-            self.stores.pods.remove(&uid);
-            self.stores.pods_with_status.remove(&uid);
+            self.stores.remove(&uid);
             self.log.schedule(PodRecordKey::Pod(uid.clone()));
         }
         self.stores.mirror_pods.remove(&uid);
@@ -357,13 +347,6 @@ fn with_cause(pod: ApiPod, current: Option<&Pod>) -> Pod {
     Pod {
         start_time: first_start_time.unwrap_or(pod.start_time),
         ..pod
-    }
-}
-
-fn without_status(pod: &Pod) -> Pod {
-    Pod {
-        reported_status: Bytes::new(),
-        ..pod.clone()
     }
 }
 

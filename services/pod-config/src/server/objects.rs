@@ -160,30 +160,7 @@ impl Server {
             };
             return Box::pin(stream::iter([Ok(absent)]).chain(stream::pending()));
         };
-        let mut state = on_demand.objects.subscribe(key, kind);
-        state.mark_changed();
-        Box::pin(stream::unfold(state, |mut state| async move {
-            let current = loop {
-                if state.changed().await.is_err() {
-                    return None;
-                }
-                let current = state.borrow_and_update().clone();
-                if let Some(current) = current {
-                    break current;
-                }
-            };
-            let current = match current {
-                PublishedObject::Manifest(manifest) => watch_state(Some(manifest)),
-                PublishedObject::Absent => watch_state(None),
-                PublishedObject::Unknown(message) => {
-                    watch_object_response::State::Unknown(Unknown { message })
-                }
-            };
-            let response = WatchObjectResponse {
-                state: Some(current),
-            };
-            Some((Ok(response), state))
-        }))
+        cluster_object_stream(on_demand.objects.subscribe(key, kind))
     }
 
     async fn get_cluster_object(
@@ -201,6 +178,40 @@ impl Server {
             PublishedObject::Unknown(message) => return Err(Status::unavailable(message)),
         })
     }
+}
+
+/// The states of an object of the API server, without repetitions: an immutable object is requested
+/// again for other subscribers.
+fn cluster_object_stream(
+    mut state: watch::Receiver<Option<PublishedObject>>,
+) -> BoxStream<WatchObjectResponse> {
+    // The first state is sent without a change.
+    state.mark_changed();
+    Box::pin(stream::unfold(
+        (state, None),
+        |(mut state, sent)| async move {
+            let current = loop {
+                if state.changed().await.is_err() {
+                    return None;
+                }
+                let current = state.borrow_and_update().clone();
+                if current.is_some() && current != sent {
+                    break current;
+                }
+            };
+            let published = match current.clone()? {
+                PublishedObject::Manifest(manifest) => watch_state(Some(manifest)),
+                PublishedObject::Absent => watch_state(None),
+                PublishedObject::Unknown(message) => {
+                    watch_object_response::State::Unknown(Unknown { message })
+                }
+            };
+            let response = WatchObjectResponse {
+                state: Some(published),
+            };
+            Some((Ok(response), (state, current)))
+        },
+    ))
 }
 
 async fn first_state(
@@ -283,4 +294,24 @@ fn find(published: &Published, key: &ObjectId) -> Option<Option<Bytes>> {
     published
         .objects_synced
         .then(|| published.objects.get(key).cloned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn repeated_states_are_not_sent() {
+        let manifest = |text: &'static str| Some(PublishedObject::Manifest(text.into()));
+        let (sender, receiver) = watch::channel(manifest("1"));
+        let mut stream = cluster_object_stream(receiver);
+        let mut next = async || stream.next().await.unwrap().unwrap().state.unwrap();
+        assert_eq!(next().await, watch_state(Some("1".into())));
+        for repeated in [None, manifest("1"), None] {
+            sender.send_replace(repeated);
+            assert!(futures::FutureExt::now_or_never(next()).is_none());
+        }
+        sender.send_replace(manifest("2"));
+        assert_eq!(next().await, watch_state(Some("2".into())));
+    }
 }

@@ -1,16 +1,27 @@
-//! The stores behind the streams of pods.
+//! The stores behind the streams of pods, and the objects that the pods name.
 
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use bytes::Bytes;
 use polylet_model::PodUid;
 use polylet_watch::Store;
 use polylet_wire::podconfig::v1::{MirrorPod, Pod};
+use tokio::sync::Notify;
 
-/// Published pods.
+use crate::core::ObjectId;
+use crate::core::cluster::reference_index::ReferenceIndex;
+
+/// Published pods. Clones share them.
 #[derive(Clone)]
 pub(crate) struct PodStores {
     /// Pods without status, which a status patch does not change.
     pub(crate) pods: Store<PodUid, Pod>,
     pub(crate) pods_with_status: Store<PodUid, Pod>,
     pub(crate) mirror_pods: Store<PodUid, MirrorPod>,
+    references: Arc<Mutex<ReferenceIndex>>,
+    /// Notified when there are objects that no pod names any more.
+    released: Arc<Notify>,
 }
 
 impl PodStores {
@@ -19,6 +30,8 @@ impl PodStores {
             pods: Store::new(incarnation),
             pods_with_status: Store::new(incarnation),
             mirror_pods: Store::new(incarnation),
+            references: Arc::default(),
+            released: Arc::default(),
         }
     }
 
@@ -26,5 +39,77 @@ impl PodStores {
         self.pods.mark_synced();
         self.pods_with_status.mark_synced();
         self.mirror_pods.mark_synced();
+    }
+
+    /// Publishes a pod.
+    pub(crate) fn upsert(&self, uid: PodUid, pod: Pod) {
+        self.add_references(&uid, &pod);
+        self.pods.upsert(uid.clone(), without_status(&pod));
+        self.pods_with_status.upsert(uid, pod);
+    }
+
+    /// Removes a pod; returns whether it existed.
+    pub(crate) fn remove(&self, uid: &PodUid) -> bool {
+        self.pods.remove(uid);
+        let existed = self.pods_with_status.remove(uid);
+        self.change_references(|references| references.remove(uid));
+        existed
+    }
+
+    /// Publishes all pods, in this order.
+    pub(crate) fn replace(&self, pods: Vec<(PodUid, Pod)>) {
+        for (uid, pod) in &pods {
+            self.add_references(uid, pod);
+        }
+        let plain = pods.iter();
+        let plain = plain.map(|(uid, pod)| (uid.clone(), without_status(pod)));
+        self.pods.replace(plain);
+        self.pods_with_status.replace(pods);
+        self.pods.mark_synced();
+        self.pods_with_status.mark_synced();
+        self.change_references(|references| references.retain(|uid| self.pods.contains(uid)));
+    }
+
+    /// Records the objects that a pod names, which may be published later.
+    pub(crate) fn add_references(&self, uid: &PodUid, pod: &Pod) {
+        self.change_references(|references| references.set(uid, &pod.digest, &pod.manifest));
+    }
+
+    /// Whether a pod names an object, or may: until all pods are known, any may be named.
+    pub(crate) fn is_referenced(&self, object: &ObjectId) -> bool {
+        !self.pods.has_synced() || self.references().contains(object)
+    }
+
+    /// Waits until there are objects that no pod names any more, and returns them once.
+    pub(crate) async fn released_objects(&self) -> BTreeSet<Arc<ObjectId>> {
+        loop {
+            let released = self.references().take_released();
+            if !released.is_empty() {
+                return released;
+            }
+            self.released.notified().await;
+        }
+    }
+
+    fn change_references(&self, change: impl FnOnce(&mut ReferenceIndex)) {
+        let mut references = self.references();
+        change(&mut references);
+        if references.has_released() {
+            self.released.notify_one();
+        }
+    }
+
+    fn references(&self) -> MutexGuard<'_, ReferenceIndex> {
+        // At worst, after a panic, an object counts as named by a pod that is gone.
+        self.references
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn without_status(pod: &Pod) -> Pod {
+    Pod {
+        reported_status: Bytes::new(),
+        ..pod.clone()
     }
 }

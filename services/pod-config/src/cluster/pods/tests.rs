@@ -10,6 +10,7 @@ use proptest::prelude::*;
 use serde_json::json;
 
 use super::*;
+use crate::core::ObjectId;
 use crate::core::cluster::state::PodRecord;
 use crate::persist::{LogFile, RecordSource};
 
@@ -300,4 +301,62 @@ fn pods_of_another_node_are_not_restored() {
     let mut world = World::new(world.dir);
     world.handle(&Event::Error);
     assert!(!world.stores.pods.has_synced());
+}
+
+#[test]
+fn objects_are_referenced_while_a_pod_names_them() {
+    let naming = |number: u8, secret: &str| {
+        let mut pod = object(number, (0, 0));
+        let source = json!([{ "secretRef": { "name": secret } }]);
+        pod["spec"]["containers"][0]["envFrom"] = source;
+        pod
+    };
+    let referenced = |world: &World| {
+        let secret = |name: &str| ObjectId {
+            kind: "Secret".to_owned(),
+            namespace: "n".to_owned(),
+            name: name.to_owned(),
+        };
+        let names = ["a", "b", "c"].into_iter();
+        let named = names.filter(|name| world.stores.is_referenced(&secret(name)));
+        named.collect::<String>()
+    };
+    let mut world = World::new(tempfile::tempdir().unwrap());
+    assert_eq!(referenced(&world), "abc", "the pods are not known yet");
+    world.handle(&Event::List(BTreeMap::new()));
+    assert_eq!(referenced(&world), "");
+    for (pod, expected) in [
+        (naming(1, "a"), "a"),
+        (naming(1, "b"), "b"),
+        (naming(2, "b"), "b"),
+        (object(1, (0, 1)), "b"),
+        (object(2, (0, 1)), ""),
+        (naming(2, "c"), "c"),
+    ] {
+        world.pods.handle_upsert(pod.clone());
+        assert_eq!(referenced(&world), expected, "{pod}");
+    }
+    let mut mirror = naming(2, "c");
+    mirror["metadata"]["annotations"] = json!({ "kubernetes.io/config.mirror": "m" });
+    world.pods.handle_upsert(mirror);
+    assert_eq!(referenced(&world), "");
+
+    let list = |world: &mut World, pods: Vec<Value>| {
+        wait_for(world.pods.handle_list(&mut pods.into_iter()));
+    };
+    list(
+        &mut world,
+        vec![naming(1, "a"), naming(2, "a"), naming(3, "b")],
+    );
+    assert_eq!(referenced(&world), "ab");
+    world.handle(&Event::Delete(1));
+    assert_eq!(referenced(&world), "ab");
+    world.handle(&Event::Delete(2));
+    assert_eq!(referenced(&world), "b");
+
+    let mut world = world.restart();
+    world.handle(&Event::Error);
+    assert_eq!(referenced(&world), "b", "of a restored pod");
+    list(&mut world, vec![naming(4, "c")]);
+    assert_eq!(referenced(&world), "c");
 }

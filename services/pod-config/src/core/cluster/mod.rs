@@ -6,6 +6,8 @@ pub mod kinds;
 pub mod node;
 pub mod pod;
 pub mod poll;
+pub mod reference_index;
+pub mod references;
 pub mod reflector;
 pub mod service;
 pub mod state;
