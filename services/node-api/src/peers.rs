@@ -59,7 +59,8 @@ impl PeerClients {
         self.list_pods(ListPodStatusesRequest::default()).await
     }
 
-    /// The pods of one full name: usually one, more while a former pod of the name terminates.
+    /// The pods of one full name: usually one, more while a former pod of the name terminates. Those that
+    /// a source still has come first, and then the newest.
     pub(crate) async fn pods_named(
         &self,
         namespace: &str,

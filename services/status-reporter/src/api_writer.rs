@@ -23,7 +23,7 @@ use crate::trace::StatusStep;
 
 /// What the writer of events learns about pods.
 pub(crate) struct PodSignals {
-    /// Set while status patches are in flight or due.
+    /// Set while status patches are in flight or pending, other than repeats.
     pub(crate) busy: watch::Sender<bool>,
     /// Receives the uids of pods that are gone and do not come again, as a static pod may with its uid.
     pub(crate) removals: mpsc::UnboundedSender<PodUid>,

@@ -72,6 +72,7 @@ mod tests {
     use polylet_wire::status::v1::PodStatus;
 
     use super::*;
+    use crate::core::published::NamePrecedence;
 
     fn status(uid: &str, content: &'static str) -> PodStatus {
         PodStatus {
@@ -87,13 +88,12 @@ mod tests {
     #[tokio::test]
     async fn a_follower_of_one_pod_receives_only_its_statuses() {
         let statuses = StatusStore::new(Store::new("1"));
-        statuses.upsert("u1".into(), status("u1", "{}"));
-        for n in 0..200 {
-            statuses.upsert(
-                format!("other {n}").into(),
-                status(&format!("other {n}"), "{}"),
-            );
-        }
+        let upsert = |uid: &str, content| {
+            let precedence = NamePrecedence::default();
+            statuses.upsert(uid.into(), status(uid, content), precedence);
+        };
+        upsert("u1", "{}");
+        (0..200).for_each(|n| upsert(&format!("other {n}"), "{}"));
         statuses.mark_synced();
         let (_, unsynced) = watch::channel(Vec::new());
         let server = Server {
@@ -110,10 +110,10 @@ mod tests {
         assert_eq!(read().await, Change::Reset);
         assert_eq!(read().await, Change::Upsert(status("u1", "{}")));
         assert!(matches!(read().await, Change::Synced(_)));
-        statuses.upsert("other 7".into(), status("other 7", "changed"));
+        upsert("other 7", "changed");
         statuses.remove(&"other 8".into());
         assert_eq!(read().now_or_never(), None);
-        statuses.upsert("u1".into(), status("u1", "changed"));
+        upsert("u1", "changed");
         assert_eq!(read().await, Change::Upsert(status("u1", "changed")));
     }
 }

@@ -248,7 +248,7 @@ impl State {
                 } => {
                     unsaved |= changed;
                     let status = convert::pod_status(&published, cause);
-                    self.store.upsert(uid, status);
+                    self.store.upsert(uid, status, published.precedence());
                 }
                 StatusChange::Removed { .. } => {
                     unsaved = true;

@@ -1,15 +1,20 @@
 //! The served statuses, with an index by name.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use polylet_model::PodUid;
 use polylet_watch::Store;
 use polylet_wire::status::v1::{ListPodStatusesRequest, PodStatus};
 
-/// Names, namespaces and uids of pods. Pods of one full name may exist side by side while one of them
+use crate::core::published::NamePrecedence;
+
+/// The name, namespace and uid of a pod. Pods of one full name may exist side by side while one of them
 /// terminates.
-type NameIndex = BTreeSet<(String, String, PodUid)>;
+type NameKey = (String, String, PodUid);
+
+/// The pods by name, and the order of those of one name.
+type NameIndex = BTreeMap<NameKey, NamePrecedence>;
 
 /// The store of the state stream, and an index so that one pod is found without a walk over all.
 /// Clones share both.
@@ -52,16 +57,17 @@ impl StatusStore {
     }
 
     /// Publishes a status.
-    pub(crate) fn upsert(&self, uid: PodUid, status: PodStatus) {
-        self.index().extend(index_entry(&uid, &status));
+    pub(crate) fn upsert(&self, uid: PodUid, status: PodStatus, precedence: NamePrecedence) {
+        let key = index_key(&uid, &status);
+        self.index().extend(key.map(|key| (key, precedence)));
         self.store.upsert(uid, status);
     }
 
     /// Removes the status of a pod.
     pub(crate) fn remove(&self, uid: &PodUid) {
         let status = self.store.get(uid);
-        if let Some(entry) = status.and_then(|status| index_entry(uid, &status)) {
-            self.index().remove(&entry);
+        if let Some(key) = status.and_then(|status| index_key(uid, &status)) {
+            self.index().remove(&key);
         }
         self.store.remove(uid);
     }
@@ -88,29 +94,37 @@ impl StatusStore {
         all.filter(selected).collect()
     }
 
+    /// The pods of a name, by namespace, and those of a full name by precedence: clients take the first.
     fn list_named(&self, namespace: &str, name: &str) -> Vec<PodStatus> {
         let index = self.index();
         let from = (name.to_owned(), namespace.to_owned(), PodUid::default());
-        let named = index.range(from..).take_while(|(of_name, of, _)| {
+        let named = index.range(from..).take_while(|((of_name, of, _), _)| {
             of_name == name && (namespace.is_empty() || of == namespace)
         });
-        let uids: Vec<PodUid> = named.map(|(.., uid)| uid.clone()).collect();
+        let named = named.map(|((_, of, uid), precedence)| (of.clone(), *precedence, uid.clone()));
+        let mut named: Vec<_> = named.collect();
         drop(index);
-        let found = uids.iter().filter_map(|uid| self.store.get(uid));
+        named.sort();
+        let found = named.iter().filter_map(|(.., uid)| self.store.get(uid));
         found.collect()
     }
 }
 
-fn index_entry(uid: &PodUid, status: &PodStatus) -> Option<(String, String, PodUid)> {
+fn index_key(uid: &PodUid, status: &PodStatus) -> Option<NameKey> {
     let pod = status.r#ref.as_ref()?;
     Some((pod.name.clone(), pod.namespace.clone(), uid.clone()))
 }
 
 #[cfg(test)]
 mod tests {
+    use polylet_watch::{Update, Value};
     use polylet_wire::common::v1::PodRef;
+    use polylet_wire::podconfig::v1::{Pod, PodSource};
+    use polylet_wire::sync::v1::PodSync;
 
     use super::*;
+    use crate::input::Input;
+    use crate::state::State;
 
     fn request(uid: &str, namespace: &str, name: &str) -> ListPodStatusesRequest {
         ListPodStatusesRequest {
@@ -138,7 +152,7 @@ mod tests {
                 r#ref: Some(pod),
                 ..PodStatus::default()
             };
-            store.upsert(uid.into(), status);
+            store.upsert(uid.into(), status, NamePrecedence::default());
         }
         let list = |uid: &str, namespace: &str, name: &str| -> Vec<String> {
             let found = store.list(&request(uid, namespace, name)).into_iter();
@@ -155,5 +169,57 @@ mod tests {
         store.remove(&"u3".into());
         assert_eq!(list("", "", "web"), ["u2"]);
         assert_eq!(list("", "b", "web"), [""; 0]);
+    }
+
+    /// A pod of the API server, created at a minute.
+    fn pod(uid: &str, minute: u32) -> Input {
+        let manifest = format!(
+            r#"{{"metadata":{{"name":"web","namespace":"a","uid":"{uid}",
+                "creationTimestamp":"2026-01-01T00:{minute:02}:00Z"}},"spec":{{"containers":[{{"name":"a"}}]}}}}"#
+        );
+        let pod = Pod {
+            manifest: manifest.into_bytes().into(),
+            ..Pod::default()
+        };
+        Input::Pod(PodSource::Api, Update::Upsert(uid.into(), pod))
+    }
+
+    /// The pods that are published, with this removed from its source, in the order of their list.
+    fn listed(pods: &[(&str, u32)], removed: &str) -> Vec<String> {
+        let store = StatusStore::new(Store::new("1"));
+        let mut state = State::new(BTreeMap::new(), store.clone());
+        for (uid, minute) in pods {
+            state.handle_input(pod(uid, *minute));
+            let sync = Update::Upsert(PodUid::from(*uid), PodSync::default());
+            state.handle_input(Input::Sync(Box::new(sync)));
+        }
+        for source in [PodSource::File, PodSource::Http, PodSource::Api] {
+            state.handle_input(Input::Pod(source, Update::Synced));
+        }
+        state.handle_input(Input::Sync(Box::new(Update::Synced)));
+        state.handle_input(Input::RuntimeState(Update::Synced));
+        state.handle_input(Input::Probe(Update::Synced));
+        state.handle_input(Input::Runtime(Value::Current(Default::default())));
+        state.reconcile(Vec::new);
+        state.handle_input(Input::Pod(PodSource::Api, Update::Remove(removed.into())));
+        state.reconcile(Vec::new);
+        let found = store.list(&request("", "a", "web")).into_iter();
+        found.map(|pod| pod.r#ref.unwrap().uid).collect()
+    }
+
+    #[test]
+    fn the_pod_that_a_source_has_comes_first_of_its_name_and_then_the_newest() {
+        for (pods, removed, expected) in [
+            ([("u1", 1), ("u2", 2), ("u3", 3)], "u1", ["u3", "u2", "u1"]),
+            ([("u1", 1), ("u2", 2), ("u3", 3)], "u3", ["u2", "u1", "u3"]),
+            ([("u1", 3), ("u2", 2), ("u3", 1)], "u1", ["u2", "u3", "u1"]),
+            (
+                [("u1", 3), ("u2", 2), ("u3", 1)],
+                "none",
+                ["u1", "u2", "u3"],
+            ),
+        ] {
+            assert_eq!(listed(&pods, removed), expected, "{pods:?} {removed}");
+        }
     }
 }

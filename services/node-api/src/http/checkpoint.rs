@@ -65,7 +65,7 @@ pub(crate) async fn post(
     Query(query): Query<Vec<(String, String)>>,
 ) -> Result<Response, Response> {
     let not_found = |message: String| (StatusCode::NOT_FOUND, message).into_response();
-    let pod = find(&state, &namespace, &name).await?;
+    let pod = find(&state, &namespace, &name, None).await?;
     if !pods::declares_container(&pod.manifest, &container) {
         return Err(not_found(format!("container {container} does not exist")));
     }

@@ -5,6 +5,7 @@ use axum::http::StatusCode;
 use axum::http::header::{CONTENT_TYPE, RETRY_AFTER};
 use axum::response::{IntoResponse, Response};
 use polylet_wire::common::v1::PodRef;
+use polylet_wire::status::v1::PodStatus;
 use serde::Deserialize;
 use tonic::{Code, Status};
 
@@ -37,12 +38,13 @@ pub(crate) struct PodPath {
 type Pairs = Vec<(String, String)>;
 
 /// A pod that a request names.
+#[derive(Debug)]
 pub(crate) struct NamedPod {
     pub(crate) reference: PodRef,
     pub(crate) manifest: Vec<u8>,
 }
 
-/// Runs a command with its streams. The uid of the path is not considered, as upstream.
+/// Runs a command with its streams. As upstream, a uid that no pod of the name has does not matter.
 pub(crate) async fn exec(
     State(state): State<HandlerState>,
     Path(path): Path<ContainerPath>,
@@ -50,7 +52,7 @@ pub(crate) async fn exec(
     request: Request,
 ) -> Result<Response, Response> {
     let options = StreamOptions::parse(&query).map_err(bad_request)?;
-    let pod = find(&state, &path.namespace, &path.pod).await?;
+    let pod = find(&state, &path.namespace, &path.pod, path.uid.as_deref()).await?;
     let permit = state.streams.admit().ok_or_else(too_many)?;
     let command = exec_command(&query);
     let prepared = state
@@ -69,7 +71,7 @@ pub(crate) async fn attach(
     request: Request,
 ) -> Result<Response, Response> {
     let options = StreamOptions::parse(&query).map_err(bad_request)?;
-    let pod = find(&state, &path.namespace, &path.pod).await?;
+    let pod = find(&state, &path.namespace, &path.pod, path.uid.as_deref()).await?;
     let full_name = format!("{}_{}", path.pod, path.namespace);
     if path.uid.is_some_and(|uid| uid != pod.reference.uid) {
         return Err(internal(format!("pod {full_name} not found")));
@@ -105,7 +107,7 @@ pub(crate) async fn port_forward(
     } else {
         Vec::new()
     };
-    let pod = find(&state, &path.namespace, &path.pod).await?;
+    let pod = find(&state, &path.namespace, &path.pod, path.uid.as_deref()).await?;
     if path.uid.is_some_and(|uid| uid != pod.reference.uid) {
         return Err((StatusCode::NOT_FOUND, "pod not found").into_response());
     }
@@ -121,7 +123,7 @@ pub(crate) async fn run(
     Path(path): Path<ContainerPath>,
     Query(query): Query<Pairs>,
 ) -> Result<Response, Response> {
-    let pod = find(&state, &path.namespace, &path.pod).await?;
+    let pod = find(&state, &path.namespace, &path.pod, path.uid.as_deref()).await?;
     let permit = state.streams.admit().ok_or_else(too_many)?;
     let command = run_command(&query);
     let words = command.join(" ");
@@ -145,22 +147,29 @@ pub(crate) async fn run(
     Ok(([(CONTENT_TYPE, "application/json")], text).into_response())
 }
 
-/// The pod of a name.
+/// The pod of a name: that with the uid, or the first if none has it.
 pub(crate) async fn find(
     state: &HandlerState,
     namespace: &str,
     name: &str,
+    uid: Option<&str>,
 ) -> Result<NamedPod, Response> {
     let found = state.peers.pods_named(namespace, name).await;
     let found = found.map_err(|status| PeerError(status).into_response())?;
-    let mut found = found.into_iter().filter_map(|pod| {
+    let missing = || (StatusCode::NOT_FOUND, "pod does not exist").into_response();
+    choose(found, uid).ok_or_else(missing)
+}
+
+/// The pod with a uid among those of a name, or the first if none has it.
+fn choose(found: Vec<PodStatus>, uid: Option<&str>) -> Option<NamedPod> {
+    let named = found.into_iter().filter_map(|pod| {
         Some(NamedPod {
             reference: pod.r#ref?,
             manifest: pod.manifest.into(),
         })
     });
-    let missing = || (StatusCode::NOT_FOUND, "pod does not exist").into_response();
-    found.next().ok_or_else(missing)
+    // The first of all that do not have it.
+    named.min_by_key(|pod| uid.is_some_and(|uid| uid != pod.reference.uid))
 }
 
 /// Upstream's response when the runtime does not prepare a stream.
@@ -189,4 +198,32 @@ fn bad_request(message: String) -> Response {
 
 fn internal(message: String) -> Response {
     (StatusCode::INTERNAL_SERVER_ERROR, message).into_response()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pod_is_found_by_its_uid_wherever_it_is_in_the_list() {
+        let pod = |uid: &str| PodStatus {
+            r#ref: Some(PodRef {
+                uid: uid.to_owned(),
+                ..PodRef::default()
+            }),
+            ..PodStatus::default()
+        };
+        let list = || vec![PodStatus::default(), pod("new"), pod("old"), pod("older")];
+        for (uid, expected) in [
+            (None, "new"),
+            (Some("new"), "new"),
+            (Some("old"), "old"),
+            (Some("older"), "older"),
+            (Some("none"), "new"),
+        ] {
+            let found = choose(list(), uid).unwrap();
+            assert_eq!(found.reference.uid, expected, "{uid:?}");
+        }
+        assert!(choose(Vec::new(), None).is_none());
+    }
 }

@@ -1,5 +1,8 @@
 //! The published status of a pod.
 
+use std::cmp::Reverse;
+
+use jiff::Timestamp;
 use polylet_model::Manifest;
 
 use super::shared_status::SharedStatus;
@@ -27,6 +30,27 @@ impl PublishedStatus {
         let is_served = !self.manifest.is_static() && !self.teardown.undesired;
         is_served && is_deleted && self.teardown.reclaimed
     }
+
+    /// The place of the pod among those of its name.
+    pub(crate) fn precedence(&self) -> NamePrecedence {
+        let start = self.status.start_time.as_ref().map(|start| start.0);
+        let begun = start.or_else(|| self.manifest.creation_timestamp());
+        NamePrecedence {
+            undesired: self.teardown.undesired,
+            // A static pod that has not started yet has no time, and is the newest.
+            begun: Reverse(begun.unwrap_or(Timestamp::MAX)),
+        }
+    }
+}
+
+/// The order of pods of one name: those that a source still has come first, as users mean them, and then
+/// the newest. After a forced deletion, the replacement may run beside the pod that terminates.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct NamePrecedence {
+    /// No source has the pod any more.
+    undesired: bool,
+    /// When the pod started here, or was created.
+    begun: Reverse<Timestamp>,
 }
 
 /// How far the removal of a pod has come.

@@ -86,7 +86,7 @@ impl StatusPatcher {
         self.queue.set_api_status(pod, api, now);
     }
 
-    /// Whether a request is in flight or pending.
+    /// Whether a request is in flight, or pending and no repeat.
     pub(crate) fn is_busy(&self) -> bool {
         self.queue.is_busy()
     }

@@ -1,6 +1,6 @@
 //! When an event is sent. Normal events wait a moment, and longer while status patches are pending or in
 //! flight, so that pods that start have the node and the API server for themselves: only users read
-//! events. Warnings are sent at once.
+//! events. Patches that are repeated do not count: that may go on without end. Warnings are sent at once.
 
 use std::time::Duration;
 

@@ -1,6 +1,6 @@
 //! Conditions of the node. Types, reasons and messages are upstream's.
 
-use jiff::Timestamp;
+use jiff::{RoundMode, Timestamp, TimestampRound, Unit};
 use k8s_openapi::api::core::v1::{NodeCondition, NodeStatus};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
@@ -56,6 +56,15 @@ pub(crate) fn conditions(
     };
     update.apply(&mut all, now);
     all
+}
+
+/// When the conditions change next without a change of their facts: pleg has been unavailable for too long.
+pub(crate) fn next_change(facts: &NodeFacts, now: Timestamp) -> Option<Timestamp> {
+    let timeout = facts.pleg_stale_since?.saturating_add(PLEG_TIMEOUT).ok()?;
+    // Statuses are computed as of the whole second before.
+    let round = TimestampRound::new().smallest(Unit::Second);
+    let timeout = timeout.round(round.mode(RoundMode::Ceil)).ok()?;
+    (timeout > now).then_some(timeout)
 }
 
 /// Reasons error pods cannot run here; empty when they can.

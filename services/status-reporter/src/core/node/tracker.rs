@@ -191,7 +191,9 @@ impl NodeTracker {
             .decide(&current, &desired, !labels.is_empty(), now);
         match decision {
             ReportDecision::Wait(at) => {
-                NodeStep::Wait(Some(settled_at.map_or(at, |settled| at.min(settled))))
+                let changes_at = conditions::next_change(&self.facts, now);
+                let others = [settled_at, changes_at].into_iter().flatten();
+                NodeStep::Wait(Some(others.fold(at, Timestamp::min)))
             }
             ReportDecision::Write => NodeStep::Write(StatusWrite {
                 patch: patch::status(&current, &desired, &labels),

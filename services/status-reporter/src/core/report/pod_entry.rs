@@ -65,11 +65,14 @@ pub(super) struct PendingRequest {
     pub(super) action: ApiAction,
     pub(super) priority: Priority,
     pub(super) due: Duration,
+    /// It repairs a status that others have changed or the API server does not store, or follows a
+    /// rejection. Either may go on without end, so that it is no sign of work.
+    pub(super) is_repeat: bool,
 }
 
 impl PodEntry {
-    /// Recomputes the pending request; `waiting` other pods have one too. While a request is in flight there
-    /// is none: what follows depends on its answer.
+    /// Recomputes the pending request; `waiting` other pods have one too that is no repeat. While a request
+    /// is in flight there is none: what follows depends on its answer.
     pub(super) fn update(&mut self, waiting: usize, now: Duration) {
         let before = self.pending.take();
         if self.in_flight {
@@ -108,6 +111,7 @@ impl PodEntry {
                         action,
                         priority,
                         due: *until,
+                        is_repeat: false,
                     });
                     return;
                 }
@@ -148,11 +152,11 @@ impl PodEntry {
         if let Some(before) = before.filter(|before| before.action == action && !batched) {
             due = due.min(before.due);
         }
-        let due = due.max(self.not_before);
         self.pending = Some(PendingRequest {
             action,
             priority,
-            due,
+            due: due.max(self.not_before),
+            is_repeat: drift || self.failures > 0,
         });
     }
 

@@ -1,14 +1,14 @@
 //! The queue of status requests: which are in flight, which wait, and which is next. One request per
 //! pod at a time; changes in the meantime go into the next one.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use polylet_model::PodUid;
 use polylet_schedule::{DueQueue, TokenBucket};
 
 use super::desired::{ApiStatus, DesiredStatus, Priority};
-use super::pod_entry::PodEntry;
+use super::pod_entry::{PendingRequest, PodEntry};
 use super::request::{PatchResult, StatusRequest};
 use crate::core::shared_status::SharedStatus;
 
@@ -35,32 +35,47 @@ struct WaitingPods {
     later: DueQueue<PodUid, Duration>,
     /// Those whose requests are due, in the order in which they are sent: by priority, then by due time.
     due: DueQueue<PodUid, (Priority, Duration)>,
+    /// Those of both whose requests are repeats.
+    repeats: BTreeSet<PodUid>,
 }
 
 impl WaitingPods {
-    fn is_empty(&self) -> bool {
-        self.len() == 0
+    /// The number of those whose requests are no repeats.
+    fn active(&self) -> usize {
+        self.later.len() + self.due.len() - self.repeats.len()
     }
 
-    fn len(&self) -> usize {
-        self.later.len() + self.due.len()
+    /// The number of those beside one pod whose requests are no repeats.
+    fn other_active(&self, pod: &str) -> usize {
+        let waits = self.later.due(pod).is_some() || self.due.due(pod).is_some();
+        self.active() - usize::from(waits && !self.repeats.contains(pod))
     }
 
-    /// The number of those beside one pod.
-    fn others(&self, pod: &str) -> usize {
-        let is_one = self.later.due(pod).is_some() || self.due.due(pod).is_some();
-        self.len() - usize::from(is_one)
+    /// Adds a pod with its request, or replaces its former request.
+    fn set(&mut self, pod: &PodUid, pending: &PendingRequest) {
+        self.replace(pod, pending);
+        self.later.set(pod.clone(), pending.due);
     }
 
-    /// Sets when the request of a pod is due.
-    fn set(&mut self, pod: PodUid, due: Duration) {
-        self.due.cancel(&pod);
-        self.later.set(pod, due);
+    /// The same for a request that is due.
+    fn set_due(&mut self, pod: &PodUid, pending: &PendingRequest) {
+        self.replace(pod, pending);
+        let order = (pending.priority, pending.due);
+        self.due.set(pod.clone(), order);
+    }
+
+    /// Removes the former request of a pod, and records whether its new one is a repeat.
+    fn replace(&mut self, pod: &PodUid, pending: &PendingRequest) {
+        self.cancel(pod);
+        if pending.is_repeat {
+            self.repeats.insert(pod.clone());
+        }
     }
 
     fn cancel(&mut self, pod: &str) {
         self.due.cancel(pod);
         self.later.cancel(pod);
+        self.repeats.remove(pod);
     }
 
     /// When the first request is due; at the start of the process if one was due at the last look.
@@ -75,7 +90,9 @@ impl WaitingPods {
     /// Removes and returns the pod whose request is sent next, of those in `due`.
     fn pop_first(&mut self) -> Option<PodUid> {
         let first = self.due.next_due()?;
-        self.due.pop_due(first)
+        let pod = self.due.pop_due(first)?;
+        self.repeats.remove(&pod);
+        Some(pod)
     }
 }
 
@@ -152,9 +169,9 @@ impl PatchQueue {
         let Some(entry) = self.pods.get_mut(pod) else {
             return;
         };
-        entry.update(self.waiting.others(pod), now);
+        entry.update(self.waiting.other_active(pod), now);
         match entry.pending.as_ref().filter(|_| !entry.in_flight) {
-            Some(pending) => self.waiting.set(pod.clone(), pending.due),
+            Some(pending) => self.waiting.set(pod, pending),
             None => self.waiting.cancel(pod),
         }
     }
@@ -164,9 +181,10 @@ impl PatchQueue {
         self.unavailable_until.is_some_and(|until| now < until)
     }
 
-    /// Whether a request is in flight or pending.
+    /// Whether a request is in flight, or pending and no repeat: one pod whose status is never stored does
+    /// not make the node busy.
     pub(crate) fn is_busy(&self) -> bool {
-        self.in_flight > 0 || !self.waiting.is_empty()
+        self.in_flight > 0 || self.waiting.active() > 0
     }
 
     /// When the next request may be due, unless something changes before.
@@ -220,9 +238,9 @@ impl PatchQueue {
     fn collect_due(&mut self, now: Duration) {
         while let Some(pod) = self.waiting.later.pop_due(now) {
             let entry = self.pods.get(&pod);
-            if let Some(pending) = entry.and_then(|entry| entry.pending.as_ref()) {
-                let order = (pending.priority, pending.due);
-                self.waiting.due.set(pod, order);
+            match entry.and_then(|entry| entry.pending.as_ref()) {
+                Some(pending) => self.waiting.set_due(&pod, pending),
+                None => self.waiting.cancel(&pod),
             }
         }
     }
@@ -243,18 +261,17 @@ impl PatchQueue {
         };
         // Apparent drift may be settled by now, and a batch may wait for more pods.
         if entry.depends_on_time() {
-            entry.update(self.waiting.len(), now);
+            entry.update(self.waiting.active(), now);
         }
         let (Some(request), Some(pending)) = (entry.request(pod), &entry.pending) else {
             return Ok(None);
         };
         if pending.due > now {
-            self.waiting.set(pod.clone(), pending.due);
+            self.waiting.set(pod, pending);
             return Ok(None);
         }
         if let Err(at) = rate_limit.try_take(now) {
-            let order = (pending.priority, pending.due);
-            self.waiting.due.set(pod.clone(), order);
+            self.waiting.set_due(pod, pending);
             return Err(at);
         }
         entry.on_sent(now);
@@ -272,6 +289,18 @@ impl PatchQueue {
         let mut due: Vec<_> = due.collect();
         due.sort();
         due.into_iter().map(|(_, _, pod)| pod).collect()
+    }
+
+    /// The number of pods that wait with a request that is no repeat, computed from all pods, and as it is
+    /// known.
+    #[cfg(test)]
+    pub(crate) fn active_counts(&self) -> (usize, usize) {
+        let is_active = |entry: &&Box<PodEntry>| {
+            let pending = entry.pending.as_ref().filter(|_| !entry.in_flight);
+            pending.is_some_and(|pending| !pending.is_repeat)
+        };
+        let counted = self.pods.values().filter(is_active).count();
+        (counted, self.waiting.active())
     }
 
     /// Records the result of a request. After a patch: the time since the first change in it.

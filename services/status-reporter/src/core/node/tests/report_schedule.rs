@@ -4,8 +4,10 @@ use jiff::SignedDuration;
 use proptest::prelude::*;
 
 use super::super::facts::NodeDevices;
+use super::super::object::Registration;
 use super::super::patch;
 use super::super::report_schedule::{ReportDecision, ReportInterval, ReportSchedule};
+use super::super::tracker::{NodeStep, NodeTracker};
 use super::*;
 
 #[test]
@@ -79,6 +81,54 @@ fn status_is_written_on_change_and_at_the_report_frequency() {
         schedule.decide(&current, &same(at(21)), false, at(21)),
         ReportDecision::Wait(at(470))
     );
+}
+
+#[test]
+fn node_that_lost_pleg_is_not_ready_after_the_timeout_without_another_change() {
+    let interval = ReportInterval {
+        batch: SignedDuration::from_secs(10),
+        report: SignedDuration::from_secs(300),
+    };
+    let mut tracker = NodeTracker::new(settings(), Registration::default(), interval, at(0));
+    tracker.facts = healthy();
+    let NodeStep::Register(object) = tracker.next_step(at(0)) else {
+        panic!("not registered");
+    };
+    tracker.on_registered(object, true, false, 0.5, at(0));
+    tracker.facts.pleg_stale_since = Some(at(10) + SignedDuration::from_millis(500));
+    let mut wait = |now| match tracker.next_step(now) {
+        NodeStep::Wait(until) => until,
+        _ => None,
+    };
+    // Heartbeats have whole seconds.
+    assert_eq!(wait(at(11)), Some(at(191)));
+    assert_eq!(wait(at(190)), Some(at(191)));
+    let NodeStep::Write(write) = tracker.next_step(at(191)) else {
+        panic!("not written");
+    };
+    assert!(is_ready(Some(&write.before)));
+    let patch = write.patch.to_string();
+    assert!(patch.contains("PLEG is not healthy"), "{patch}");
+    // That time is over, and the next one is that of the report.
+    tracker.on_written(
+        &write.before,
+        true,
+        desired_node(&tracker, at(191)),
+        0.5,
+        at(191),
+    );
+    let NodeStep::Wait(until) = tracker.next_step(at(191)) else {
+        panic!("written again");
+    };
+    assert_eq!(until, Some(at(491)));
+}
+
+/// The Node with the status that is desired at a time.
+fn desired_node(tracker: &NodeTracker, now: Timestamp) -> Box<Node> {
+    let mut node = tracker.node().unwrap().clone();
+    let current = node.status.take().unwrap();
+    node.status = Some(status(&settings(), &tracker.facts, &current, now));
+    Box::new(node)
 }
 
 /// Applies a strategic merge patch of a status as the API server does.

@@ -1,5 +1,7 @@
 //! Rejections, drift, ineffective patches, and deletions.
 
+use polylet_model::PodUid;
+
 use super::*;
 
 #[test]
@@ -176,6 +178,58 @@ fn ineffective_patches_become_rare() {
         .queue
         .set_desired(&"u".into(), desired("p", exited()), ms(600_000));
     assert_eq!(fixture.due(600_000).len(), 1);
+}
+
+/// Completes the first patch of a pod, so that another one follows.
+fn complete_with_repeat(queue: &mut PatchQueue, request: &StatusRequest, case: &str) {
+    let (pod, uid) = (&request.pod, request.uid.as_str());
+    let older = || with(running(), &[("/observedGeneration", Value::Null)]);
+    let patched = |after| PatchResult::Patched(status(after).into());
+    match case {
+        "rejected" => {
+            queue.on_completed(request, PatchResult::Rejected, ms(5));
+            // Waits for the next batch then, which is later than the back-off.
+            queue.set_desired(pod, desired(pod, creating()), ms(6));
+        }
+        "not stored" => {
+            queue.on_completed(request, patched(older()), ms(5));
+            queue.set_api_status(pod, api(uid, older()), ms(6));
+        }
+        _ => {
+            queue.on_completed(request, patched(running()), ms(5));
+            queue.set_api_status(pod, api(uid, running()), ms(6));
+            let drift = with(running(), &[("/podIP", json!("10.9.9.9"))]);
+            queue.set_api_status(pod, api(uid, drift), ms(6));
+        }
+    }
+}
+
+#[test]
+fn repeats_neither_make_the_node_busy_nor_delay_other_pods() {
+    for case in ["rejected", "not stored", "overwritten"] {
+        let mut fixture = Fixture::new();
+        for pod in (0..5).map(|pod| pod.to_string()) {
+            let (queue, uid) = (&mut fixture.queue, PodUid::from(pod.as_str()));
+            queue.set_api_status(&uid, api(&pod, pending()), ms(0));
+            queue.set_desired(&uid, desired(&pod, running()), ms(0));
+            assert!(queue.is_busy(), "{case}: a new status");
+        }
+        let requests = fixture.due(0);
+        assert_eq!(requests.len(), 5, "{case}");
+        let queue = &mut fixture.queue;
+        for request in &requests {
+            assert!(queue.is_busy(), "{case}: in flight");
+            complete_with_repeat(queue, request, case);
+        }
+        assert!(queue.next_due().is_some(), "{case}: repeated later");
+        assert!(!queue.is_busy(), "{case}");
+        // A pod that starts is patched as if it were alone.
+        queue.set_api_status(&"new".into(), api("new", pending()), ms(10));
+        queue.set_desired(&"new".into(), desired("new", creating()), ms(10));
+        assert!(queue.is_busy(), "{case}: another pod");
+        let names = fixture.names(410);
+        assert!(names.contains(&"new".to_owned()), "{case}: {names:?}");
+    }
 }
 
 #[test]

@@ -112,12 +112,17 @@ impl QueueDriver {
         let waits = self.is_rate_limited || queue.is_unavailable(now);
         assert!(left.is_empty() || !self.in_flight.is_empty() || waits);
         assert!(queue.next_due().is_none_or(|next| next > now));
-        assert_eq!(queue.is_busy(), self.is_busy());
     }
 
-    fn is_busy(&self) -> bool {
+    /// Requests in flight and those that are new make the node busy, and no others.
+    fn check_busy(&self) {
+        let queue = &self.fixture.queue;
+        let (counted, known) = queue.active_counts();
+        assert_eq!(counted, known);
+        let busy = !self.in_flight.is_empty() || counted > 0;
+        assert_eq!(queue.is_busy(), busy);
         let end = Duration::from_secs(1 << 32);
-        !self.in_flight.is_empty() || !self.fixture.queue.all_due(end).is_empty()
+        assert!(counted <= queue.all_due(end).len());
     }
 }
 
@@ -127,6 +132,7 @@ proptest! {
         let mut driver = QueueDriver::new(per_second);
         for step in steps.into_iter().chain([QueueStep::Send]) {
             driver.handle(step);
+            driver.check_busy();
         }
     }
 }
