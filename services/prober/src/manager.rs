@@ -2,11 +2,13 @@
 //! drives it, and so does the simulation.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use jiff::Timestamp;
 use polylet_model::ids::PodUid;
 
 use crate::core::engine::Engine;
+use crate::core::metrics::ProbeMetrics;
 pub use crate::core::types::{
     ObservedChange, PodChange, ProbeAttempt, ProbeId, ResultChanges, Results,
 };
@@ -19,6 +21,7 @@ pub struct ProbeManager {
     sources: BTreeMap<PodUid, PodSource>,
     /// The results that have changed since they were last taken.
     unsaved: ResultChanges,
+    metrics: ProbeMetrics,
 }
 
 impl ProbeManager {
@@ -32,6 +35,7 @@ impl ProbeManager {
             engine: Engine::new(outcomes),
             sources: BTreeMap::new(),
             unsaved: ResultChanges::default(),
+            metrics: ProbeMetrics::default(),
         }
     }
 
@@ -61,7 +65,10 @@ impl ProbeManager {
             ObservedChange::Upsert(uid, observed) => {
                 self.engine.set_observed(&uid, Some(observed), now)
             }
-            ObservedChange::Remove(uid) => self.engine.set_observed(&uid, None, now),
+            ObservedChange::Remove(uid) => {
+                self.metrics.remove(&uid);
+                self.engine.set_observed(&uid, None, now)
+            }
             ObservedChange::Synced => self.engine.on_synced(),
         };
         for id in dropped {
@@ -78,6 +85,25 @@ impl ProbeManager {
     /// Starts the attempts that are due.
     pub fn start_due(&mut self, now: Timestamp) -> Vec<ProbeAttempt> {
         self.engine.start_due(now)
+    }
+
+    /// Counts an attempt that is about to be completed. One whose probe was removed in the meantime is not
+    /// counted: nothing would remove the counter of a pod that is gone.
+    pub(crate) fn count(
+        &mut self,
+        attempt: &ProbeAttempt,
+        output: &ProbeOutput,
+        duration: Duration,
+    ) {
+        let is_current = self.engine.is_current(&attempt.id, attempt.serial);
+        if is_current && attempt.is_reported(output) {
+            self.metrics.record(attempt, output, duration);
+        }
+    }
+
+    /// Counts and durations of attempts.
+    pub(crate) fn metrics(&self) -> &ProbeMetrics {
+        &self.metrics
     }
 
     /// Completes an attempt with success, with a failure message, or with `None` when the probe itself
@@ -183,6 +209,34 @@ mod tests {
         assert_eq!(taken(&mut manager), None);
         manager.handle_observed(ObservedChange::Remove("u1".into()), due);
         assert_eq!(taken(&mut manager), Some(vec![("u1".to_owned(), false)]));
+    }
+
+    #[test]
+    fn only_attempts_of_probes_that_exist_are_counted() {
+        let removed = |uid: &str| ObservedChange::Remove(uid.into());
+        let replaced = |uid: &str| {
+            let state = observed(&[("new", true), (uid, false)]).unwrap();
+            ObservedChange::Upsert(uid.into(), state)
+        };
+        for (what, change, expected) in [
+            ("nothing", None, 2),
+            ("the pod is removed", Some(removed("u1")), 1),
+            ("the container is replaced", Some(replaced("u1")), 1),
+        ] {
+            let mut manager = two_pods();
+            let attempts = manager.start_due(at(0));
+            if let Some(change) = change {
+                manager.handle_observed(change, at(1));
+            }
+            for attempt in &attempts {
+                manager.count(attempt, &ProbeOutput::Success, Duration::ZERO);
+            }
+            assert_eq!(manager.metrics().iter().count(), expected, "{what}");
+            for uid in ["u1", "u2"] {
+                manager.handle_observed(removed(uid), at(2));
+            }
+            assert_eq!(manager.metrics().iter().count(), 0, "{what}");
+        }
     }
 
     #[test]

@@ -20,7 +20,6 @@ use tokio::time::{Instant, sleep_until};
 use tracing::{Instrument, Span};
 
 use crate::clock::ProbeClock;
-use crate::core::metrics::ProbeMetrics;
 use crate::core::types::{
     OutcomeChange, ProbeAttempt, ProbeOutput, ResolvedHandler, ResultChanges,
 };
@@ -51,7 +50,6 @@ pub(crate) struct EventLoop {
     saves: JoinSet<Input>,
     /// `None` while it is written.
     file: Option<ResultsFile>,
-    metrics: ProbeMetrics,
     counts_requests: mpsc::Receiver<oneshot::Sender<ListProbeCountsResponse>>,
     ctx: Ctx,
     drain: CancellationToken,
@@ -75,7 +73,6 @@ impl EventLoop {
             causes: BTreeMap::new(),
             saves: JoinSet::new(),
             file: Some(file),
-            metrics: ProbeMetrics::default(),
             counts_requests,
             ctx: ctx.clone(),
             drain: ctx.drain(),
@@ -138,13 +135,13 @@ impl EventLoop {
                 span,
             } => {
                 self.record_health(&attempt, &output, duration);
-                if attempt.is_reported(&output) {
-                    self.metrics.record(&attempt, &output, duration);
-                }
+                self.manager.count(&attempt, &output, duration);
                 self.handle_attempt(&attempt, output, &span);
             }
             // The caller may have cancelled.
-            Input::ListCounts(response) => drop(response.send(convert::counts(&self.metrics))),
+            Input::ListCounts(response) => {
+                drop(response.send(convert::counts(self.manager.metrics())))
+            }
             Input::Saved {
                 file,
                 changes,
@@ -166,7 +163,6 @@ impl EventLoop {
             Update::Remove(uid) => {
                 let uid = PodUid::from(uid.as_str());
                 self.causes.remove(&uid);
-                self.metrics.remove(&uid);
             }
             Update::Synced | Update::Stale(_) => {}
         }

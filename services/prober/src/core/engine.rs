@@ -107,6 +107,12 @@ impl Engine {
         attempts
     }
 
+    /// Whether the worker that started an attempt still exists.
+    pub(crate) fn is_current(&self, id: &ProbeId, serial: u64) -> bool {
+        let entry = self.workers.get(id);
+        entry.is_some_and(|entry| entry.serial == serial)
+    }
+
     /// Completes an attempt. Returns the change of the outcome, if any.
     pub(crate) fn complete(
         &mut self,
