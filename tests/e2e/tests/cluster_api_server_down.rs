@@ -13,6 +13,9 @@ use serde_json::{Value, json};
 
 const PODS: [&str; 2] = ["plain", "volumes"];
 
+/// The name of the static pod in the API.
+const STATIC: &str = "static-node";
+
 #[tokio::test]
 #[ignore = "needs root, a container runtime, built services, the programs of a cluster: cargo verify"]
 async fn pods_keep_running_without_an_api_server() {
@@ -32,6 +35,8 @@ async fn pods_keep_running_without_an_api_server() {
         ok(cluster.wait_pod_ready(name).await);
     }
     let made = uids(&cluster).await;
+    ok(node.put("static.json", &pod("static", RUNS, &json!({}))));
+    let before = wait_view(&node, STATIC, "to be Ready", PodView::is_ready).await;
 
     steps
         .run("wait until persisted", wait_until_persisted(&node, &made))
@@ -47,7 +52,7 @@ async fn pods_keep_running_without_an_api_server() {
     steps
         .run(
             "pods are restored after power loss",
-            pods_are_restored_after_power_loss(&mut node, &killed),
+            pods_are_restored_after_power_loss(&mut node, &killed, &before),
         )
         .await;
 
@@ -75,6 +80,8 @@ async fn pods_keep_running_without_an_api_server() {
     for name in [PODS[0], PODS[1], "later"] {
         ok(cluster.wait_absent(&pod_path(name)).await);
     }
+    ok(node.take("static.json"));
+    ok(node.wait_gone("static").await);
     steps.finish();
     ok(node.remove());
     ok(cluster.remove());
@@ -125,10 +132,19 @@ async fn container_is_restarted(node: &Node) -> PodView {
     wait_view(node, "plain", "to be restarted", restarted).await
 }
 
-/// Pods and their volumes are restored from disk.
-async fn pods_are_restored_after_power_loss(node: &mut Node, killed: &PodView) {
+/// Pods and their volumes are restored from disk. A static pod whose manifest has changed meanwhile starts, too: the
+/// API server may be one.
+async fn pods_are_restored_after_power_loss(
+    node: &mut Node,
+    killed: &PodView,
+    static_pod: &PodView,
+) {
     ok(node.lose_power().await);
+    let changed = pod("static", &format!("true; {RUNS}"), &json!({}));
+    ok(node.put("static.json", &changed));
     ok(node.up().await);
+    let next = |pod: &PodView| pod.is_ready() && pod.uid != static_pod.uid;
+    wait_view(node, STATIC, "to run as changed", next).await;
     let restarted = |pod: &PodView| pod.is_ready() && pod.identity() != killed.identity();
     wait_view(node, "plain", "to run again", restarted).await;
     let volumes = wait_view(node, "volumes", "to run again", PodView::is_ready).await;
