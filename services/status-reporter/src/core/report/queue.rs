@@ -295,11 +295,11 @@ impl PatchQueue {
     /// known.
     #[cfg(test)]
     pub(crate) fn active_counts(&self) -> (usize, usize) {
-        let is_active = |entry: &&Box<PodEntry>| {
+        let is_active = |entry: &PodEntry| {
             let pending = entry.pending.as_ref().filter(|_| !entry.in_flight);
             pending.is_some_and(|pending| !pending.is_repeat)
         };
-        let counted = self.pods.values().filter(is_active).count();
+        let counted = self.pods.values().filter(|entry| is_active(entry)).count();
         (counted, self.waiting.active())
     }
 
