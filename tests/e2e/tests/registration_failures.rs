@@ -94,7 +94,10 @@ async fn embedded_client_certificate_is_rotated() {
     let kubeconfig = ok(cluster.embedded_kubeconfig("node"));
     let before = fs::read(&kubeconfig).unwrap();
     let mut options = ok(cluster.node_options("node"));
-    options.polylet = json!({ "kubeconfig": kubeconfig, "certDirectory": pki });
+    // As on a control plane of kubeadm, which has no such file.
+    let bootstrap = pki.join("bootstrap.conf");
+    options.polylet = json!({ "kubeconfig": kubeconfig, "certDirectory": pki,
+        "bootstrapKubeconfig": bootstrap });
     options.kubelet["rotateCertificates"] = json!(true);
     options.kubelet["nodeLeaseDurationSeconds"] = json!(4);
     let node = node_with(options).await;
@@ -133,6 +136,13 @@ async fn embedded_client_certificate_is_rotated() {
             for service in ok(node.services().await) {
                 assert_eq!(service.restarts, 0, "{} was restarted", service.name);
             }
+            let requests = "/apis/certificates.k8s.io/v1/certificatesigningrequests";
+            let list = ok(cluster.client().get(requests).await).unwrap();
+            let signers = list["items"].as_array().unwrap().iter();
+            let signers = signers.map(|request| request["spec"]["signerName"].as_str());
+            let client = Some("kubernetes.io/kube-apiserver-client-kubelet");
+            let of_client = signers.filter(|signer| *signer == client).count();
+            assert_eq!(of_client, 1, "one request for the next certificate");
         })
         .await;
     steps.finish();

@@ -164,7 +164,7 @@ impl ClientCertificateManager {
         let Some(retry) = retry else {
             return;
         };
-        let obtained = self.obtain(retry.connection()).await;
+        let obtained = self.obtain(retry.connection(), first).await;
         let retry = match &mut self.bootstrap {
             Some(bootstrap) if first => bootstrap,
             _ => &mut self.renewal,
@@ -183,7 +183,13 @@ impl ClientCertificateManager {
         }
     }
 
-    async fn obtain(&self, connection: &ApiConnection) -> Result<(), CertificateError> {
+    /// Requests and stores a certificate. As upstream, the kubeconfig is written with the first one alone: later it is
+    /// the administrator's, and the bootstrap kubeconfig may be gone.
+    async fn obtain(
+        &self,
+        connection: &ApiConnection,
+        first: bool,
+    ) -> Result<(), CertificateError> {
         let spec = CsrSpec {
             user: self.user.clone(),
             names: Vec::new(),
@@ -201,7 +207,7 @@ impl ClientCertificateManager {
         self.store.save(&certificate, &key, Timestamp::now())?;
         let path = self.store.current();
         tracing::info!(path = %path.display(), "client certificate stored");
-        if let Some(bootstrap) = &self.bootstrap_kubeconfig {
+        if let Some(bootstrap) = self.bootstrap_kubeconfig.as_ref().filter(|_| first) {
             kubeconfig::create(bootstrap, &self.kubeconfig, &path)?;
         }
         Ok(())
