@@ -97,6 +97,8 @@ After=network.target dbus.socket {RUNTIMES}
 # One node agent at a time.
 Conflicts=polylet.target kubelet.service
 After=kubelet.service
+# A process that fails is started for ever: its cause may be mended at any time, as a kubelet's.
+StartLimitIntervalSec=0
 
 [Service]
 ExecStart={PROGRAMS}/polylet run $POLYLET_ARGS
@@ -119,6 +121,8 @@ After=network.target dbus.socket {RUNTIMES}
 # One node agent at a time.
 Conflicts=polylet.target polylet.service
 After=polylet.target polylet.service
+# A process that fails is started for ever: its cause may be mended at any time, as a kubelet's.
+StartLimitIntervalSec=0
 
 [Service]
 ExecStart=
