@@ -121,6 +121,7 @@ struct NoObserver;
 impl StreamObserver for NoObserver {
     fn received(&self, _: &'static str, _: &str, _: bool) {}
     fn lost(&self, _: &'static str, _: &str) {}
+    fn value_lost(&self, _: &'static str) {}
     fn unknown(&self, _: &'static str, _: Option<&'static str>) {}
 }
 

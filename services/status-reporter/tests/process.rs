@@ -31,6 +31,7 @@ struct IgnoredPeer;
 impl StreamObserver for IgnoredPeer {
     fn received(&self, _: &'static str, _: &str, _: bool) {}
     fn lost(&self, _: &'static str, _: &str) {}
+    fn value_lost(&self, _: &'static str) {}
     fn unknown(&self, _: &'static str, _: Option<&'static str>) {}
 }
 

@@ -41,8 +41,6 @@ struct PeerState {
 struct StreamState {
     /// Connected, and received up to `Synced`.
     synced: bool,
-    /// A keyed stream with positions. Streams of a single value come and go, many under one name.
-    keyed: bool,
 }
 
 impl Peer {
@@ -103,7 +101,7 @@ impl polylet_watch::StreamObserver for Peer {
         if keyed && state.incarnation != incarnation {
             state.incarnation = incarnation.to_owned();
         }
-        let before = state.streams.insert(stream, StreamState { synced, keyed });
+        let before = state.streams.insert(stream, StreamState { synced });
         let was_synced = before.is_some_and(|before| before.synced);
         if synced != was_synced {
             crate::status_change::notify();
@@ -117,15 +115,9 @@ impl polylet_watch::StreamObserver for Peer {
         crate::status_change::notify();
         let mut state = self.state();
         let was_lost = match state.streams.get_mut(stream) {
-            // Its follower may be gone for good, and nothing would set it to synced again.
-            Some(known) if !known.keyed => {
-                state.streams.remove(stream);
-                return;
-            }
             Some(known) => !std::mem::replace(&mut known.synced, false),
             None => {
-                let (synced, keyed) = (false, true);
-                state.streams.insert(stream, StreamState { synced, keyed });
+                state.streams.insert(stream, StreamState { synced: false });
                 true
             }
         };
@@ -139,6 +131,12 @@ impl polylet_watch::StreamObserver for Peer {
                 "stream lost; keeping last state"
             );
         }
+    }
+
+    fn value_lost(&self, stream: &'static str) {
+        crate::status_change::notify();
+        // If its follower is gone for good, nothing would set it to synced again.
+        self.state().streams.remove(stream);
     }
 
     fn unknown(&self, stream: &'static str, field: Option<&'static str>) {
@@ -243,8 +241,10 @@ mod tests {
         peer.received("Value", "", true);
         assert!(synced());
         assert_eq!(peers.to_wire()[0].incarnation, "1");
-        peer.lost("Value", "gone");
-        assert!(synced(), "a value stream that may have no follower");
+        for follower in ["first", "second"] {
+            peer.value_lost("Value");
+            assert!(synced(), "the {follower} of a value may be gone for good");
+        }
         peer.lost("A", "gone");
         assert!(!synced());
         peer.received("A", "2", true);

@@ -17,6 +17,8 @@ pub trait StreamObserver {
     fn received(&self, stream: &'static str, incarnation: &str, synced: bool);
     /// The stream was lost, or could not be opened.
     fn lost(&self, stream: &'static str, reason: &str);
+    /// The same for a stream of one value. Several may have this name, and its follower may be gone for good.
+    fn value_lost(&self, stream: &'static str);
     /// The server sends a value of this field that this build does not know; `None` once it does not
     /// any more. What the value is part of keeps its last known state, and the stream is not synced.
     fn unknown(&self, stream: &'static str, field: Option<&'static str>);

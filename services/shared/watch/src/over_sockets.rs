@@ -68,6 +68,9 @@ impl StreamObserver for RecordingObserver {
     fn lost(&self, stream: &'static str, _: &str) {
         self.0.lock().unwrap().push(format!("lost {stream}"));
     }
+    fn value_lost(&self, stream: &'static str) {
+        self.0.lock().unwrap().push(format!("lost {stream}"));
+    }
     fn unknown(&self, _: &'static str, field: Option<&'static str>) {
         self.0.lock().unwrap().push(format!("unknown {field:?}"));
     }

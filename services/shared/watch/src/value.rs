@@ -122,7 +122,7 @@ where
         if let Some(field) = unknown {
             // It is not what an unset field would mean: nothing is known but the last value.
             let reason = known::message(field);
-            self.peer.lost(W::STREAM, &reason);
+            self.peer.value_lost(W::STREAM);
             return self.current.take().map(|_| Value::Stale(reason));
         }
         self.peer.received(W::STREAM, "", true);
@@ -134,7 +134,7 @@ where
     }
 
     fn handle_loss(&mut self, reason: String) -> Option<Value<W>> {
-        self.peer.lost(W::STREAM, &reason);
+        self.peer.value_lost(W::STREAM);
         self.current.take().map(|_| Value::Stale(reason))
     }
 }
@@ -151,6 +151,7 @@ mod tests {
     impl StreamObserver for NoObserver {
         fn received(&self, _: &'static str, _: &str, _: bool) {}
         fn lost(&self, _: &'static str, _: &str) {}
+        fn value_lost(&self, _: &'static str) {}
         fn unknown(&self, _: &'static str, _: Option<&'static str>) {}
     }
 
