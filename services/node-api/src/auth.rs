@@ -47,9 +47,10 @@ pub(crate) async fn guard(
 impl Guard {
     /// Whether a client may make this request; otherwise the response that says why not.
     async fn check(&self, request: &Parts, client: IpAddr) -> Result<(), Response> {
-        let certificate_caller = request.extensions.get::<RequestUser>().cloned();
+        // Of the certificate, which has been verified for this request.
+        let certificate_user = request.extensions.get::<RequestUser>().cloned();
         let caller = match (
-            certificate_caller.unwrap_or(RequestUser::Anonymous),
+            certificate_user.unwrap_or(RequestUser::Anonymous),
             token(request),
         ) {
             (RequestUser::Anonymous, Some(token)) => self.authenticate(&token, client).await?,
@@ -86,9 +87,12 @@ impl Guard {
         Err((StatusCode::FORBIDDEN, forbidden).into_response())
     }
 
+    /// The user of a token. Without token reviews nobody reads it, as upstream: the request is anonymous.
     async fn authenticate(&self, token: &str, client: IpAddr) -> Result<RequestUser, Response> {
-        let reviews = self.reviews.as_ref();
-        let Some(reviews) = reviews.filter(|_| self.access.token_reviews) else {
+        if !self.access.token_reviews {
+            return Ok(RequestUser::Anonymous);
+        }
+        let Some(reviews) = &self.reviews else {
             return Err(unauthorized());
         };
         match reviews.authenticate(token, client).await {
@@ -118,4 +122,53 @@ fn unauthorized() -> Response {
 fn too_many() -> Response {
     let headers = [(RETRY_AFTER, "1")];
     (StatusCode::TOO_MANY_REQUESTS, headers, "Too many requests").into_response()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::core::access::{AuthorizationMode, UserInfo};
+
+    #[tokio::test]
+    async fn tokens_are_ignored_without_token_reviews() {
+        // With token reviews, this standalone node has no API server to ask.
+        for (token_reviews, anonymous, token, expected) in [
+            (false, true, None, 200),
+            (false, true, Some("Bearer abc"), 200),
+            (false, false, None, 401),
+            (false, false, Some("Bearer abc"), 401),
+            (true, true, None, 200),
+            (true, true, Some("Bearer abc"), 401),
+            (true, false, Some("Bearer abc"), 401),
+        ] {
+            let guard = Guard {
+                access: AccessPolicy {
+                    anonymous,
+                    mode: AuthorizationMode::AlwaysAllow,
+                    token_reviews,
+                },
+                reviews: None,
+            };
+            let mut request = axum::http::Request::builder().uri("/pods");
+            if let Some(token) = token {
+                request = request.header(AUTHORIZATION, token);
+            }
+            let (mut parts, ()) = request.body(()).unwrap().into_parts();
+            let client = IpAddr::from([10, 0, 0, 1]);
+            let status = |checked: Result<(), Response>| match checked {
+                Ok(()) => 200,
+                Err(response) => response.status().as_u16(),
+            };
+            let case = format!("{token_reviews} {anonymous} {token:?}");
+            assert_eq!(
+                status(guard.check(&parts, client).await),
+                expected,
+                "{case}"
+            );
+            // A certificate counts before a token.
+            let user = RequestUser::Authenticated(UserInfo::default());
+            parts.extensions.insert(user);
+            assert_eq!(status(guard.check(&parts, client).await), 200, "{case}");
+        }
+    }
 }

@@ -28,7 +28,7 @@ pub(crate) use connection::{HttpConnection, LastingResponse};
 
 use crate::core::access::RequestUser;
 use crate::core::connections::{ConnectionLimits, ConnectionTimeouts};
-use crate::tls::{self, ReloadingTls};
+use crate::tls::{ClientChain, ReloadingTls};
 
 /// Interval of keep-alive pings to an HTTP/2 client.
 const PING_INTERVAL: Duration = Duration::from_secs(30);
@@ -96,7 +96,8 @@ pub(crate) async fn plain(
         let router = router.clone();
         let progress = ConnectionProgress::new(&tasks, &drain);
         tokio::task::spawn_local(async move {
-            serve(stream, router, RequestUser::Anonymous, &admitted, progress).await;
+            let user = || RequestUser::Anonymous;
+            serve(stream, router, user, &admitted, progress).await;
         });
     }
 }
@@ -104,7 +105,7 @@ pub(crate) async fn plain(
 /// Serves HTTPS until the process drains.
 pub(crate) async fn secure(
     listener: TcpListener,
-    mut tls: ReloadingTls,
+    tls: ReloadingTls,
     router: Router,
     limits: ServerLimits,
     tasks: ServerTasks,
@@ -113,13 +114,13 @@ pub(crate) async fn secure(
     let connections = Connections::new(limits.connections, limits.timeouts);
     while let Some((stream, admitted)) = accept(&listener, &connections, &drain).await {
         // There is none before the cluster has signed the certificate.
-        let Some(tls) = tls.acceptor() else {
+        let Some(acceptor) = tls.acceptor() else {
             continue;
         };
-        let router = router.clone();
+        let (tls, router) = (tls.clone(), router.clone());
         let progress = ConnectionProgress::new(&tasks, &drain);
         tokio::task::spawn_local(async move {
-            let handshake = timeout(limits.handshake_timeout, tls.accept(stream));
+            let handshake = timeout(limits.handshake_timeout, acceptor.accept(stream));
             let accepted = tokio::select! {
                 () = admitted.0.displaced() => return,
                 () = unused(&progress.drain) => return,
@@ -129,8 +130,12 @@ pub(crate) async fn secure(
             let Ok(Ok(stream)) = accepted else {
                 return;
             };
-            let caller = tls::caller(stream.get_ref().1);
-            serve(stream, router, caller, &admitted, progress).await;
+            let chain = ClientChain::from_connection(stream.get_ref().1);
+            let user = move || match &chain {
+                Some(chain) => chain.request_user(&tls),
+                None => RequestUser::Anonymous,
+            };
+            serve(stream, router, user, &admitted, progress).await;
         });
     }
 }
@@ -205,10 +210,11 @@ async fn unused(drain: &CancellationToken) {
     tokio::time::sleep(UNUSED_TIMEOUT).await;
 }
 
+/// Serves the requests of one connection. `user` is called for each request, and returns its sender.
 async fn serve<S>(
     stream: S,
     router: Router,
-    caller: RequestUser,
+    user: impl Fn() -> RequestUser + 'static,
     admitted: &AdmittedConnection,
     progress: ConnectionProgress,
 ) where
@@ -219,7 +225,7 @@ async fn serve<S>(
         let active = ActiveRequest::start(&connection);
         let router = router.clone();
         let mut request = request.map(Body::new);
-        request.extensions_mut().insert(caller.clone());
+        request.extensions_mut().insert(user());
         request.extensions_mut().insert(Arc::clone(&connection));
         async move {
             let mut response = router

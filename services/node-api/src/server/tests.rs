@@ -1,3 +1,6 @@
+mod tls;
+
+use axum::Extension;
 use axum::routing::get;
 use futures::{StreamExt, stream};
 use rustls::pki_types::pem::PemObject;
@@ -10,6 +13,7 @@ use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
 use std::net::SocketAddr;
+use std::path::PathBuf;
 
 use super::*;
 use crate::tls::test_support::self_signed;
@@ -44,6 +48,14 @@ impl Drop for NotifyOnDrop {
     }
 }
 
+/// The name of the user that a certificate names.
+async fn user(Extension(user): Extension<RequestUser>) -> String {
+    match user {
+        RequestUser::Authenticated(user) => format!("user {}", user.name),
+        RequestUser::Anonymous => "no user".to_owned(),
+    }
+}
+
 fn router(given_up: &Arc<Notify>) -> Router {
     let given_up = Arc::clone(given_up);
     let endless = || async move {
@@ -67,6 +79,7 @@ fn router(given_up: &Arc<Notify>) -> Router {
     };
     Router::new()
         .route("/healthz", get(|| async { "ok" }))
+        .route("/user", get(user))
         .route("/endless", get(endless))
         .route("/slow", get(slow))
         .route("/lasting", get(lasting))
@@ -74,12 +87,16 @@ fn router(given_up: &Arc<Notify>) -> Router {
 
 impl TestServer {
     async fn start(limits: ServerLimits) -> Self {
-        Self::start_with(limits, TlsSettings::default()).await
+        Self::start_with(limits, TlsSettings::default(), None).await
     }
 
-    async fn start_with(limits: ServerLimits, settings: TlsSettings) -> Self {
+    async fn start_with(
+        limits: ServerLimits,
+        settings: TlsSettings,
+        client_ca: Option<PathBuf>,
+    ) -> Self {
         let directory = tempfile::tempdir().unwrap();
-        let (tls, certificate) = self_signed(directory.path(), settings);
+        let (tls, certificate) = self_signed(directory.path(), settings, client_ca);
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let drain = CancellationToken::new();
@@ -321,45 +338,6 @@ async fn a_request_that_came_in_time_is_answered_late() {
             std::thread::sleep(first_request);
             until(&mut client, "ok").await;
             answered += 1;
-        }
-    };
-    LocalSet::new().run_until(test).await;
-}
-
-#[tokio::test]
-async fn handshakes_use_the_configured_versions_and_suites() {
-    use rustls::version::{TLS12, TLS13};
-    let test = async {
-        let settings = |min_version: &str, suite: &str| TlsSettings {
-            min_version: min_version.to_owned(),
-            cipher_suites: vec![suite.to_owned()],
-            curves: vec![23],
-        };
-        let chacha = "TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256";
-        for (min_version, suite, version, expected) in [
-            ("VersionTLS13", chacha, &TLS13, true),
-            ("VersionTLS13", chacha, &TLS12, false),
-            ("", chacha, &TLS12, true),
-            // The certificate's key is of another kind.
-            ("", "TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256", &TLS12, false),
-            ("", "TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256", &TLS13, true),
-        ] {
-            let limits = ServerLimits::default();
-            let server = TestServer::start_with(limits, settings(min_version, suite)).await;
-            let connector = server.connector(&[version]);
-            let stream = TcpStream::connect(server.address).await.unwrap();
-            let name = ServerName::try_from("localhost").unwrap();
-            let connect = timeout(PATIENCE, connector.connect(name, stream));
-            let connected = connect.await.expect("an answer in time");
-            assert_eq!(
-                connected.is_ok(),
-                expected,
-                "{min_version} {suite} {version:?}"
-            );
-            if let Ok(client) = connected {
-                let group = client.get_ref().1.negotiated_key_exchange_group().unwrap();
-                assert_eq!(group.name(), rustls::NamedGroup::secp256r1);
-            }
         }
     };
     LocalSet::new().run_until(test).await;

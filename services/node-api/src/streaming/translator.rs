@@ -108,10 +108,7 @@ pub(super) async fn translate<C, B>(
             }
             Err(error) => Some(remote_status::internal_error(&error.to_string())),
         },
-        result = from_client.run() => match result {
-            Ok(()) | Err(TranslationError::Client(_)) => None,
-            Err(error) => Some(remote_status::internal_error(&error.to_string())),
-        },
+        () = from_client.run() => None,
         () = activity.idle() => {
             Some(remote_status::internal_error("the stream was idle for too long"))
         }
@@ -142,8 +139,24 @@ where
     C: AsyncRead + AsyncWrite + Unpin,
     W: AsyncWrite + Unpin,
 {
-    /// Until the client is gone.
-    async fn run(&mut self) -> Result<(), TranslationError> {
+    /// Until the client is gone. A runtime that takes no input any more may still have output and a result.
+    async fn run(&mut self) {
+        if let Err(TranslationError::Backend(_)) = self.pass_input().await {
+            self.discard_input().await;
+        }
+    }
+
+    /// Until the client is gone. What it sends is no activity: nobody reads it.
+    async fn discard_input(&mut self) {
+        while let Some(Ok(message)) = self.messages.next().await {
+            if message.is_close() {
+                return;
+            }
+        }
+    }
+
+    /// Until the client is gone, or the runtime takes no more input.
+    async fn pass_input(&mut self) -> Result<(), TranslationError> {
         let mut opener = StreamOpener::default();
         for (id, kind) in self.streams.iter() {
             let frame = opener.open(id, &[("streamtype", kind.name())]);

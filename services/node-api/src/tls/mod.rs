@@ -1,22 +1,26 @@
 //! TLS of the node API: the serving certificate, and the identity in client certificates.
 
 mod certificate;
+mod client_chain;
+#[cfg(test)]
+pub(crate) mod test_support;
 
 use std::fs::File;
 use std::io::BufReader;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use rustls::crypto::CryptoProvider;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use rustls::server::WebPkiClientVerifier;
-use rustls::{RootCertStore, ServerConfig, ServerConnection};
+use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
+use rustls::{RootCertStore, ServerConfig};
 use tokio_rustls::TlsAcceptor;
-use x509_parser::prelude::{FromDer, X509Certificate};
 
+pub(crate) use self::client_chain::ClientChain;
+use self::client_chain::ClientVerifier;
 use crate::config::{Config, ServingCertificate};
-use crate::core::access::{RequestUser, UserInfo};
 use crate::tls_settings::TlsSettings;
 
 /// Why the node API cannot serve.
@@ -53,22 +57,56 @@ pub(crate) enum ServingTlsError {
     Settings(#[source] rustls::Error),
 }
 
-/// Accepts TLS connections, and reloads changed files, so that a renewed certificate or client CA is used
-/// from the next connection on.
-pub(crate) struct ReloadingTls {
+/// Accepts TLS connections, and reloads changed files, so that a renewed certificate is used from the next
+/// connection on, and another client CA from the next request on. Clones share what is loaded.
+#[derive(Clone)]
+pub(crate) struct ReloadingTls(Arc<Mutex<TlsFiles>>);
+
+impl ReloadingTls {
+    /// Loads the files. A certificate that the cluster has not signed yet may be missing.
+    pub(crate) fn new(config: Config, node: &str) -> Result<Self, ServingTlsError> {
+        let files = TlsFiles::new(config, node)?;
+        Ok(Self(Arc::new(Mutex::new(files))))
+    }
+
+    /// The acceptor of the next connection; `None` while there is no certificate.
+    pub(crate) fn acceptor(&self) -> Option<TlsAcceptor> {
+        let mut files = self.lock();
+        let loaded = files.reload()?;
+        Some(loaded.acceptor.clone())
+    }
+
+    /// The verifier of the next request's certificate; `None` without a client CA.
+    fn client_verifier(&self) -> Option<ClientVerifier> {
+        let mut files = self.lock();
+        files.reload()?.client_verifier.clone()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, TlsFiles> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The files, and what was loaded from them.
+struct TlsFiles {
     config: Config,
     /// Certificate and key.
     files: (PathBuf, PathBuf),
-    loaded: Vec<FileStamp>,
-    acceptor: Option<TlsAcceptor>,
+    stamps: Vec<FileStamp>,
+    loaded: Option<LoadedTls>,
 }
 
 /// Identifies the version of a file: inode and modification time.
 type FileStamp = Option<(u64, i64, i64)>;
 
-impl ReloadingTls {
-    /// Loads the files. A certificate that the cluster has not signed yet may be missing.
-    pub(crate) fn new(config: Config, node: &str) -> Result<Self, ServingTlsError> {
+/// What is made of one version of the files.
+struct LoadedTls {
+    acceptor: TlsAcceptor,
+    client_verifier: Option<ClientVerifier>,
+}
+
+impl TlsFiles {
+    fn new(config: Config, node: &str) -> Result<Self, ServingTlsError> {
         let files = match &config.certificate {
             ServingCertificate::Configured(certificate, key) => (certificate.clone(), key.clone()),
             ServingCertificate::Bootstrapped(path) => (path.clone(), path.clone()),
@@ -79,12 +117,12 @@ impl ReloadingTls {
         let mut tls = Self {
             config,
             files,
-            loaded: Vec::new(),
-            acceptor: None,
+            stamps: Vec::new(),
+            loaded: None,
         };
-        tls.loaded = tls.stamps();
+        tls.stamps = tls.stamps();
         match tls.load() {
-            Ok(acceptor) => tls.acceptor = Some(acceptor),
+            Ok(loaded) => tls.loaded = Some(loaded),
             Err(ServingTlsError::Read { path, .. })
                 if matches!(tls.config.certificate, ServingCertificate::Bootstrapped(_))
                     && path == tls.files.0 =>
@@ -96,15 +134,15 @@ impl ReloadingTls {
         Ok(tls)
     }
 
-    /// The acceptor of the next connection; `None` while there is no certificate.
-    pub(crate) fn acceptor(&mut self) -> Option<TlsAcceptor> {
+    /// What is loaded, after changed files have been read.
+    fn reload(&mut self) -> Option<&LoadedTls> {
         let stamps = self.stamps();
-        if stamps != self.loaded {
-            self.loaded = stamps;
+        if stamps != self.stamps {
+            self.stamps = stamps;
             match self.load() {
-                Ok(acceptor) => {
+                Ok(loaded) => {
                     tracing::info!("serving certificate and client CA reloaded");
-                    self.acceptor = Some(acceptor);
+                    self.loaded = Some(loaded);
                 }
                 // Most likely half a change: the other half changes the files again.
                 Err(error) => {
@@ -116,7 +154,7 @@ impl ReloadingTls {
                 }
             }
         }
-        self.acceptor.clone()
+        self.loaded.as_ref()
     }
 
     fn stamps(&self) -> Vec<FileStamp> {
@@ -132,67 +170,53 @@ impl ReloadingTls {
         files.into_iter().flatten().map(stamp).collect()
     }
 
-    fn load(&self) -> Result<TlsAcceptor, ServingTlsError> {
+    fn load(&self) -> Result<LoadedTls, ServingTlsError> {
         let Config { client_ca, tls, .. } = &self.config;
-        acceptor(&self.files, client_ca.as_deref(), tls)
+        load(&self.files, client_ca.as_deref(), tls)
     }
 }
 
-/// The acceptor with the serving certificate. Client certificates are verified against the client CA if
-/// there is one; a client without a certificate may connect and is authenticated later.
-fn acceptor(
+/// The acceptor with the serving certificate, and the verifier of client certificates if there is a client
+/// CA; a client without a certificate may connect and is authenticated later.
+fn load(
     (certificate, key): &(PathBuf, PathBuf),
     client_ca: Option<&Path>,
     settings: &TlsSettings,
-) -> Result<TlsAcceptor, ServingTlsError> {
+) -> Result<LoadedTls, ServingTlsError> {
     let provider = Arc::new(settings.provider());
-    let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
-        .with_protocol_versions(settings.versions())
-        .map_err(ServingTlsError::Settings)?;
-    let builder = match client_ca {
-        None => builder.with_no_client_auth(),
-        Some(path) => {
-            let verifier =
-                WebPkiClientVerifier::builder_with_provider(roots(path)?.into(), provider)
-                    .allow_unauthenticated()
-                    .build()
-                    .map_err(|source| ServingTlsError::ClientCa {
-                        path: path.to_owned(),
-                        source: source.into(),
-                    })?;
-            builder.with_client_cert_verifier(verifier)
-        }
-    };
+    let client_verifier = client_ca
+        .map(|path| verifier(path, Arc::clone(&provider)))
+        .transpose()?;
     let (chain, key) = (read_chain(certificate)?, read_key(key)?);
-    let mut config = builder
+    let mut config = ServerConfig::builder_with_provider(provider)
+        .with_protocol_versions(settings.versions())
+        .map_err(ServingTlsError::Settings)?
+        .with_client_cert_verifier(
+            client_verifier
+                .clone()
+                .unwrap_or_else(WebPkiClientVerifier::no_client_auth),
+        )
         .with_single_cert(chain, key)
         .map_err(ServingTlsError::KeyPair)?;
     config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
-    Ok(TlsAcceptor::from(Arc::new(config)))
+    // No session is resumed: its client's certificate would be taken over without being verified.
+    config.session_storage = Arc::new(NoServerSessionStorage {});
+    config.send_tls13_tickets = 0;
+    Ok(LoadedTls {
+        acceptor: TlsAcceptor::from(Arc::new(config)),
+        client_verifier,
+    })
 }
 
-/// The common name and organisations of the client's verified certificate.
-pub(crate) fn caller(connection: &ServerConnection) -> RequestUser {
-    let first = connection
-        .peer_certificates()
-        .and_then(|chain| chain.first());
-    first.and_then(identity).unwrap_or(RequestUser::Anonymous)
-}
-
-fn identity(certificate: &CertificateDer<'_>) -> Option<RequestUser> {
-    let (_, parsed) = X509Certificate::from_der(certificate).ok()?;
-    let subject = parsed.subject();
-    let name = subject.iter_common_name().next()?.as_str().ok()?.to_owned();
-    let groups = subject
-        .iter_organization()
-        .filter_map(|organisation| organisation.as_str().ok())
-        .map(str::to_owned)
-        .collect();
-    Some(RequestUser::Authenticated(UserInfo {
-        name,
-        groups,
-        ..UserInfo::default()
-    }))
+/// The verifier of client certificates against the CA in this file.
+fn verifier(path: &Path, provider: Arc<CryptoProvider>) -> Result<ClientVerifier, ServingTlsError> {
+    WebPkiClientVerifier::builder_with_provider(roots(path)?.into(), provider)
+        .allow_unauthenticated()
+        .build()
+        .map_err(|source| ServingTlsError::ClientCa {
+            path: path.to_owned(),
+            source: source.into(),
+        })
 }
 
 fn roots(path: &Path) -> Result<RootCertStore, ServingTlsError> {
@@ -237,68 +261,4 @@ fn read_key(path: &Path) -> Result<PrivateKeyDer<'static>, ServingTlsError> {
         file,
         path: path.to_owned(),
     })
-}
-
-#[cfg(test)]
-pub(crate) mod test_support {
-    use super::*;
-    use crate::config::AccessPolicy;
-    use crate::config::Switches;
-    use crate::core::access::AuthorizationMode;
-
-    /// A server with a certificate of its own in this directory, and the certificate.
-    pub(crate) fn self_signed(directory: &Path, tls: TlsSettings) -> (ReloadingTls, PathBuf) {
-        let config = Config {
-            https: None,
-            healthz: None,
-            read_only: None,
-            certificate: ServingCertificate::SelfSigned(directory.to_owned()),
-            client_ca: None,
-            tls,
-            access: AccessPolicy {
-                anonymous: true,
-                mode: AuthorizationMode::AlwaysAllow,
-                token_reviews: false,
-            },
-            switches: Switches {
-                debugging: true,
-                system_logs: true,
-                debug_flags: true,
-                profiling: true,
-                checkpoints: true,
-            },
-            pod_logs: PathBuf::new(),
-            node_ip: None,
-        };
-        let tls = ReloadingTls::new(config, "node-1").expect("a certificate");
-        (tls, directory.join("kubelet.crt"))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn client_certificate_names_user_and_groups() {
-        let mut params = rcgen::CertificateParams::default();
-        params.distinguished_name = rcgen::DistinguishedName::new();
-        params
-            .distinguished_name
-            .push(rcgen::DnType::CommonName, "kube-apiserver");
-        params
-            .distinguished_name
-            .push(rcgen::DnType::OrganizationName, "system:masters");
-        let key = rcgen::KeyPair::generate().expect("a key");
-        let certificate = params.self_signed(&key).expect("a certificate");
-        assert_eq!(
-            identity(certificate.der()),
-            Some(RequestUser::Authenticated(UserInfo {
-                name: "kube-apiserver".to_owned(),
-                groups: vec!["system:masters".to_owned()],
-                ..UserInfo::default()
-            }))
-        );
-        assert_eq!(identity(&CertificateDer::from(vec![1, 2, 3])), None);
-    }
 }

@@ -72,13 +72,37 @@ impl FakeRuntime {
 }
 
 async fn start(options: StreamOptions) -> (TestClient, FakeRuntime, JoinHandle<()>) {
-    let (far, near) = duplex(4096);
     let (backend, runtime) = duplex(4096);
+    let (client, task) = start_with(options, backend).await;
+    (client, FakeRuntime(runtime), task)
+}
+
+/// With a runtime that has accepted all streams and then closed its input: only its output is left.
+async fn start_without_input() -> (TestClient, FakeRuntime, JoinHandle<()>) {
+    let ((input, runtime_input), (output, runtime_output)) = (duplex(4096), duplex(4096));
+    let backend = tokio::io::join(output, input);
+    let (mut client, task) = start_with(ALL, backend).await;
+    let mut input = FakeRuntime(runtime_input);
+    input.receive_streams(4).await;
+    drop(input);
+    let mut runtime = FakeRuntime(runtime_output);
+    runtime.accept(&[ERROR, STDIN, STDOUT, STDERR]).await;
+    send(&mut client, b"\x00input").await;
+    // Time stands still while there is anything to do: the input has been written to no avail then.
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    (client, runtime, task)
+}
+
+async fn start_with<B>(options: StreamOptions, backend: B) -> (TestClient, JoinHandle<()>)
+where
+    B: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let (far, near) = duplex(4096);
     let client = WebSocketStream::from_raw_socket(far, Role::Client, None).await;
     let server = websocket::accept(near).await;
     let socket = ClientSocket::default();
     let task = tokio::spawn(translate(server, backend, options, HOUR, socket));
-    (client, FakeRuntime(runtime), task)
+    (client, task)
 }
 
 async fn send(client: &mut TestClient, message: &[u8]) {
@@ -157,6 +181,38 @@ async fn lost_runtime_is_no_success() {
     assert_eq!(stdout, b"partial");
     let status: Value = serde_json::from_slice(&status).unwrap();
     assert_eq!(status["status"], "Failure");
+    task.await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn output_and_exit_code_survive_a_failed_write_of_input() {
+    let (mut client, mut runtime, task) = start_without_input().await;
+    send(&mut client, b"\x00more").await;
+    runtime.send(STDOUT, b"output").await;
+    let result = json!({"status": "Failure", "reason": "NonZeroExitCode",
+        "details": {"causes": [{"reason": "ExitCode", "message": "3"}]}});
+    runtime.send(ERROR, result.to_string().as_bytes()).await;
+    drop(runtime);
+    let [_, stdout, _, status] = received(&mut client).await;
+    assert_eq!(stdout, b"output");
+    let status: Value = serde_json::from_slice(&status).unwrap();
+    assert_eq!(status["reason"], "NonZeroExitCode");
+    task.await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn command_without_input_ends_with_its_client_or_when_idle() {
+    let start = tokio::time::Instant::now();
+    let (client, _runtime, task) = start_without_input().await;
+    drop(client);
+    task.await.unwrap();
+    assert!(start.elapsed() < HOUR / 2);
+
+    let (mut client, _runtime, task) = start_without_input().await;
+    let [_, _, _, status] = received(&mut client).await;
+    let status: Value = serde_json::from_slice(&status).unwrap();
+    let message = status["message"].as_str().unwrap();
+    assert!(message.contains("idle"), "{message}");
     task.await.unwrap();
 }
 
