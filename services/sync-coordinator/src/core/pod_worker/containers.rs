@@ -69,10 +69,10 @@ pub fn sync_container(
             if let Some(exited) = newest {
                 lifecycle_hooks::abandon(view, exited, plan);
             }
-            // A container that succeeded in an older sandbox does not run again.
+            // A container that completed in an older sandbox does not run again.
             let last = newest.or_else(|| {
                 let older = view.observed().newest_container(&spec.name);
-                older.filter(|o| o.succeeded() && spec.kind == ContainerKind::Regular)
+                older.filter(|o| replacement::has_completed_for_good(view, pod, spec, o))
             });
             if replacement::should_restart(view, pod, spec, last) {
                 start(view, pod, sandbox, spec, plan, order);

@@ -42,6 +42,18 @@ pub fn should_restart(
     }
 }
 
+/// Whether a regular container has exited and is not started again, not even in another sandbox.
+pub fn has_completed_for_good(
+    view: &View<'_>,
+    pod: &PodSpecView,
+    spec: &ContainerSpecView,
+    container: &ContainerRecord,
+) -> bool {
+    spec.kind == ContainerKind::Regular
+        && container.state == ContainerState::Exited
+        && !should_restart(view, pod, spec, Some(container))
+}
+
 /// Publishes that a container is stopped to be replaced, if it is.
 pub fn report_stop(
     pod: &PodSpecView,
@@ -82,6 +94,38 @@ pub fn report_replaced(
     };
     if is_replaced {
         plan.set_waiting(&spec.name, reason::REPLACEMENT, &last.id, None);
+    }
+}
+
+/// Publishes which regular containers are replaced together with their lost sandbox: before the stop, as an
+/// exit may be reported ahead of the next plan, and until the new sandbox is ready.
+pub fn report_with_sandbox(view: &View<'_>, pod: &PodSpecView, plan: &mut Plan) {
+    for spec in pod.containers_of_kind(ContainerKind::Regular) {
+        match view.observed().newest_container(&spec.name) {
+            Some(running) if running.may_run() => {
+                let stop = view.pod.lifecycle.stops.get(&running.id);
+                let options = KillOptions {
+                    // An earlier stop that was for good remains so.
+                    restart: stop.is_none_or(|stop| stop.restart),
+                    ..KillOptions::stop(pod.grace_period)
+                };
+                report_stop(pod, spec, running, options, plan);
+            }
+            _ => report_replaced(view, pod, spec, plan),
+        }
+    }
+}
+
+/// Publishes which regular containers are replaced after the init containers that run again in a new
+/// sandbox. That may take long, so it is limited to those whose exit would be final by their policy:
+/// the API server would refuse every status with their successor.
+pub fn report_during_init(view: &View<'_>, pod: &PodSpecView, plan: &mut Plan) {
+    for spec in pod.containers_of_kind(ContainerKind::Regular) {
+        let last = view.observed().newest_container(&spec.name);
+        let exited = last.filter(|last| last.state == ContainerState::Exited);
+        if exited.is_some_and(|exited| !restart::after_exit(pod, spec, exited.exit_code)) {
+            report_replaced(view, pod, spec, plan);
+        }
     }
 }
 

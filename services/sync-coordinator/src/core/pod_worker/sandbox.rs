@@ -7,7 +7,7 @@ use super::completion;
 use super::kill_container::KillOptions;
 use super::kill_pod::kill_pod;
 use crate::core::plan::{NETWORK_NOT_READY, Plan};
-use crate::core::pod_spec::PodSpecView;
+use crate::core::pod_spec::{ContainerSpecView, PodSpecView};
 use crate::core::pod_worker::{images, replacement, restart, volumes};
 use crate::core::runtime_state::{ContainerState, SandboxRecord};
 use crate::core::step::{Step, StepKey};
@@ -27,6 +27,7 @@ pub fn ensure_sandbox<'a>(
     if let Some(in_flight) = view.pod.in_flight.get(&StepKey::CreateSandbox) {
         plan.needs_sandbox = true;
         plan.wait_for(in_flight.step.to_string(), Some(in_flight.started_at));
+        replacement::report_with_sandbox(view, spec, plan);
         images::prefetch(view, spec, plan);
         return None;
     }
@@ -43,6 +44,7 @@ pub fn ensure_sandbox<'a>(
         }
         return None;
     }
+    replacement::report_with_sandbox(view, spec, plan);
     if !spec.host_network
         && let Err(reason) = &view.node.network
     {
@@ -136,13 +138,15 @@ fn should_recreate(view: &View<'_>, spec: &PodSpecView) -> bool {
         return false;
     }
     spec.containers_of_kind(ContainerKind::Regular)
-        .any(
-            |container| match observed.newest_container(&container.name) {
-                Some(last) if last.succeeded() => {
-                    replacement::should_restart(view, spec, container, Some(last))
-                }
-                // Killed with its sandbox, or not successful: it has not completed.
-                _ => true,
-            },
-        )
+        .any(|container| would_start(view, spec, container))
+}
+
+/// Whether a regular container would start in another sandbox.
+fn would_start(view: &View<'_>, spec: &PodSpecView, container: &ContainerSpecView) -> bool {
+    match view.observed().newest_container(&container.name) {
+        // It is killed before the sandbox is created.
+        Some(last) if last.may_run() => replacement::has_successor(spec, container, last),
+        Some(last) => !replacement::has_completed_for_good(view, spec, container, last),
+        None => true,
+    }
 }

@@ -2,7 +2,8 @@
 
 use super::completion::InitProgress;
 use super::{
-    cleanup, completion, containers, init_containers, restart_all_containers, sandbox, volumes,
+    cleanup, completion, containers, init_containers, replacement, restart_all_containers, sandbox,
+    volumes,
 };
 use crate::core::admission::{self, AdmissionDecision};
 use crate::core::plan::Plan;
@@ -92,8 +93,10 @@ fn sync_containers(view: &View<'_>, spec: &PodSpecView, plan: &mut Plan) {
     resize::actuate(view, spec, sandbox, plan);
     let initialized = init_containers::advance(view, spec, sandbox, plan);
     containers::sync_ephemeral(view, spec, sandbox, plan);
-    if initialized == InitProgress::Done {
-        containers::sync_regular(view, spec, sandbox, plan);
+    match initialized {
+        InitProgress::Done => containers::sync_regular(view, spec, sandbox, plan),
+        InitProgress::Running => replacement::report_during_init(view, spec, plan),
+        InitProgress::Failed => {}
     }
     if let Some(termination) = completion::check_completion(view, spec, sandbox, initialized) {
         // A completed pod gets none of the steps planned so far.

@@ -12,6 +12,7 @@ mod devices;
 mod grace_periods;
 mod images;
 mod lifecycle_hooks;
+mod lost_sandbox;
 mod replacement;
 mod restart_all_containers;
 mod restart_of_process;

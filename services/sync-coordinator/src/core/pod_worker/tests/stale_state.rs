@@ -365,20 +365,3 @@ fn a_backward_clock_step_delays_nothing() {
     env.advance_clock(-3600);
     assert!(env.plan().forget);
 }
-
-#[test]
-fn a_container_that_exits_with_zero_in_a_lost_sandbox_restarts() {
-    let mut env = TestEnv::new(simple("OnFailure", &["a"]));
-    env.run_until_idle();
-    env.runtime.sandboxes[0].ready = false;
-    env.relist();
-    let steps = env.start_steps();
-    let id = env.running("a").unwrap();
-    env.exit_by_id(&id, 0);
-    steps.iter().for_each(|step| env.finish(step));
-    env.run_until_idle();
-    env.advance_clock(10);
-    env.run_until_idle();
-    assert_eq!(env.running_names(), ["a"]);
-    assert!(env.pod.checkpoint.termination.is_none());
-}
