@@ -9,7 +9,7 @@ use std::process::Stdio;
 use rustix::process::Signal;
 
 use fixture::upgrade::{
-    FIRST, active, build, descriptor, history, pids, script, text, version_file,
+    FIRST, active, build, descriptor, history, pids, script, text, upgrade, version_file,
 };
 use fixture::{Node, alive, kill};
 
@@ -113,5 +113,39 @@ fn a_rollback_continues_after_the_supervisor_was_killed() {
         last["step"] == "rolled back"
     });
     assert_eq!(active(&node, "prober"), version_file("prober", FIRST));
+    node.until_serving();
+}
+
+#[test]
+fn a_one_way_upgrade_that_cannot_be_activated_leaves_the_service_serving() {
+    let node = Node::started();
+    let none = serde_json::json!([]);
+    let fake = node.path("polylet-pleg");
+    std::os::unix::fs::symlink(build(&node, "fake"), &fake).unwrap();
+    let run = format!("exec {} \"$@\"", fake.display());
+    let program = |name: &str, written: u32| {
+        let format = serde_json::json!({"written": written, "oldest_read": 1});
+        let files = serde_json::json!([{"path": "run:x.json", "format": format}]);
+        script(&node, name, &descriptor("pleg", &none, &files), &run)
+    };
+    let installed = upgrade(&node, "pleg", &program("first", 1), &[]);
+    assert!(installed.status.success(), "{}", text(&installed));
+    let before = (active(&node, "pleg"), pids(&node));
+    // The link is replaced by a new one of this name.
+    std::fs::create_dir_all(node.path("bin/.polylet-pleg.new/obstacle")).unwrap();
+    let failed = upgrade(&node, "pleg", &program("newer", 2), &["--one-way"]);
+    let steps = text(&failed);
+    assert_eq!(failed.status.code(), Some(70), "{steps}");
+    for step in ["drained", "rolling back", "restarted", "rolled back"] {
+        assert!(
+            steps.contains(&format!("pleg: {step}: ")),
+            "{step}: {steps}"
+        );
+    }
+    assert_eq!(active(&node, "pleg"), before.0);
+    for (name, pid) in pids(&node) {
+        let same = before.1.contains(&(name.clone(), pid));
+        assert_eq!(same, name != "pleg", "{name}");
+    }
     node.until_serving();
 }

@@ -61,11 +61,19 @@ impl<'a> FollowedRun<'a> {
         }
     }
 
-    /// The stream of steps has ended, with the run or with the supervisor's program.
-    pub(super) async fn end(mut self, ended: Result<(), ClientError>) -> Result<(), ClientError> {
-        if !self.is_replaced {
-            return ended;
+    /// The stream of steps has ended, with the run or with the supervisor's program. Returns whether a service has
+    /// another program.
+    pub(super) async fn end(mut self, ended: Result<(), ClientError>) -> Result<bool, ClientError> {
+        if self.is_replaced {
+            self.follow().await?;
+        } else {
+            ended?;
         }
+        Ok(!self.ended.is_empty())
+    }
+
+    /// Waits in the history for the end of the run.
+    async fn follow(&mut self) -> Result<(), ClientError> {
         let timeout = self.timeout.saturating_mul(2) + STEP_TIMEOUT;
         let mut last_change = Instant::now();
         let mut last_seen = Vec::new();
@@ -115,8 +123,13 @@ impl<'a> FollowedRun<'a> {
     }
 }
 
-/// The result of a run that has ended.
+/// The result of a run that has ended. It had begun, so it is an error if nothing is recorded of it.
 fn result(records: &[UpgradeRecord]) -> Result<(), ClientError> {
+    if records.is_empty() {
+        return Err(ClientError::NotUpgraded(
+            "the upgrade is not in the history: its result is unknown".to_owned(),
+        ));
+    }
     let failed = records
         .iter()
         .find(|record| record.step() != UpgradeStep::Done);
@@ -145,8 +158,17 @@ mod tests {
             ..UpgradeRecord::default()
         };
         let done = record("pleg", UpgradeStep::Done);
-        assert!(result(&[]).is_ok() && result(std::slice::from_ref(&done)).is_ok());
+        assert!(result(std::slice::from_ref(&done)).is_ok());
         let error = result(&[done, record("supervisor", UpgradeStep::RolledBack)]).unwrap_err();
         assert_eq!(error.to_string(), "supervisor was rolled back: x");
+    }
+
+    #[test]
+    fn a_run_that_is_not_in_the_history_is_no_success() {
+        let error = result(&[]).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "the upgrade is not in the history: its result is unknown"
+        );
     }
 }

@@ -75,9 +75,10 @@ impl<'a> StartWatch<'a> {
     }
 
     /// Waits for the starts and compares them. An error if they are slower and that is a failure; then the services
-    /// in the result are to be rolled back.
-    pub(super) async fn finish(self) -> Result<Option<GivenUp>, ClientError> {
-        let Some(run) = self.watched_run().await? else {
+    /// in the result are to be rolled back. `is_changed` says whether a service has another program.
+    pub(super) async fn finish(self, is_changed: bool) -> Result<Option<GivenUp>, ClientError> {
+        let records = upgrades(self.config).await?;
+        let Some(run) = watched_run(records, self.last_run + 1, is_changed)? else {
             return Ok(None);
         };
         self.print_beginning();
@@ -104,21 +105,6 @@ impl<'a> StartWatch<'a> {
         Ok(Some(GivenUp {
             services: run.services,
             reason: starts_in_words(&starts),
-        }))
-    }
-
-    /// The upgrade that has ended; none if everything ran already.
-    async fn watched_run(&self) -> Result<Option<WatchedRun>, ClientError> {
-        let mut records = upgrades(self.config).await?;
-        records.retain(|record| record.run == self.last_run + 1);
-        let ends = records.iter().map(|record| record.finished_at.as_ref());
-        let Some(finished_at) = ends.filter_map(from_wire_opt).max() else {
-            return Ok(None);
-        };
-        Ok(Some(WatchedRun {
-            number: self.last_run + 1,
-            services: records.into_iter().map(|record| record.service).collect(),
-            finished_at,
         }))
     }
 
@@ -191,10 +177,59 @@ pub(super) struct GivenUp {
     pub(super) reason: String,
 }
 
+/// The upgrade that has ended; none if everything ran already.
+fn watched_run(
+    mut records: Vec<wire::UpgradeRecord>,
+    number: u64,
+    is_changed: bool,
+) -> Result<Option<WatchedRun>, ClientError> {
+    records.retain(|record| record.run == number);
+    let ends = records.iter().map(|record| record.finished_at.as_ref());
+    match ends.filter_map(from_wire_opt).max() {
+        Some(finished_at) => Ok(Some(WatchedRun {
+            number,
+            services: records.into_iter().map(|record| record.service).collect(),
+            finished_at,
+        })),
+        None if is_changed => Err(ClientError::NotUpgraded(format!(
+            "upgrade {number} is not in the history: the starts of pods after it are not watched"
+        ))),
+        None => Ok(None),
+    }
+}
+
 fn of_starts(since: Option<Timestamp>) -> TraceFilter {
     TraceFilter {
         root: Some(cause::root::POD_START.to_owned()),
         since,
         ..TraceFilter::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use polylet_wire::time::to_wire;
+
+    use super::*;
+
+    #[test]
+    fn an_upgrade_that_is_not_in_the_history_is_no_success() {
+        let record = |run| wire::UpgradeRecord {
+            run,
+            service: "pleg".to_owned(),
+            finished_at: Some(to_wire(Timestamp::UNIX_EPOCH)),
+            ..wire::UpgradeRecord::default()
+        };
+        for (records, is_changed, expected) in [
+            (vec![record(1), record(2)], true, Ok(Some(2))),
+            (vec![record(1)], true, Err(())),
+            (Vec::new(), true, Err(())),
+            // Everything ran already.
+            (vec![record(1)], false, Ok(None)),
+        ] {
+            let found = watched_run(records, 2, is_changed);
+            let found = found.map(|run| run.map(|run| run.number)).map_err(drop);
+            assert_eq!(found, expected);
+        }
     }
 }

@@ -40,11 +40,11 @@ pub(crate) async fn upgrade(
             ended => break ended.map(drop),
         }
     };
-    run.end(ended).await?;
+    let is_changed = run.end(ended).await?;
     let Some(watch) = watch else {
         return Ok(());
     };
-    match watch.finish().await? {
+    match watch.finish(is_changed).await? {
         None => Ok(()),
         Some(given_up) => give_up(config, args.timeout, given_up, output).await,
     }
@@ -104,7 +104,7 @@ async fn roll_back_services(
     if nothing && ended.is_ok() && output == OutputFormat::Text {
         super::print("nothing to roll back\n");
     }
-    run.end(ended).await
+    run.end(ended).await.map(drop)
 }
 
 /// The programs that the arguments name.

@@ -91,6 +91,7 @@ fn journal_to_wire(journal: &UpgradeJournal) -> wire::UpgradeRecord {
         (None, SwapStage::Restart { .. }) => wire::UpgradeStep::Activated,
         (None, SwapStage::Verify) => wire::UpgradeStep::Restarted,
     };
+    let cause = journal.given_up.as_ref().or(journal.back.as_ref());
     wire::UpgradeRecord {
         run: journal.run,
         kind: kind_to_wire(journal.kind).into(),
@@ -100,7 +101,7 @@ fn journal_to_wire(journal: &UpgradeJournal) -> wire::UpgradeRecord {
         started_at: Some(to_wire(journal.started_at)),
         finished_at: None,
         step: step.into(),
-        cause: journal.back.clone().unwrap_or_default(),
+        cause: cause.cloned().unwrap_or_default(),
         resumed: journal.resumed,
         starts: None,
     }

@@ -16,13 +16,18 @@ use crate::backend::programs::{ActiveProgram, ProgramStore, ProgramStoreError};
 use crate::backend::{Backend, BackendError};
 use crate::core::upgrade::in_step::{StepVerdict, excused_edges, judge};
 use crate::core::upgrade::journal::{SwapStage, UpgradeJournal, UpgradeOutcome, obsolete_versions};
-use crate::core::upgrade::next::{SwapAction, SwapObservation, first_stage_back, next, on_failure};
+use crate::core::upgrade::next::{
+    ObservedProcess, SwapAction, SwapObservation, after_restart, first_stage_back, next,
+    on_failed_step,
+};
 use crate::core::upgrade::own;
 
 /// The delay between two observations.
 const POLL_INTERVAL: Duration = Duration::from_millis(200);
 /// How long the service manager may take to replace a process: it has its own deadlines for that.
 const RESTART_TIMEOUT: Duration = Duration::from_secs(30);
+/// The delay between two attempts of a restart that failed.
+const RETRY_DELAY: Duration = Duration::from_secs(1);
 
 /// An upgrade under way in this process.
 pub(crate) struct UpgradeDriver {
@@ -65,15 +70,15 @@ impl UpgradeDriver {
 
     /// Carries out all swaps.
     pub(crate) async fn run(mut self) {
-        loop {
-            let action = self.decide().await;
+        while let Some(action) = self.decide().await {
             if !self.carry_out(action).await {
                 return;
             }
         }
     }
 
-    async fn decide(&mut self) -> SwapAction {
+    /// The next step; none while the supervisor stops: the next one continues.
+    async fn decide(&mut self) -> Option<SwapAction> {
         let service = self.journal.swap.service.clone();
         let is_verifying = self.journal.stage == SwapStage::Verify;
         let verdict = if is_verifying {
@@ -86,32 +91,42 @@ impl UpgradeDriver {
         } else if self.in_step_since.is_none() {
             self.in_step_since = Some(Instant::now());
         }
-        let active = match self.store.active(&service) {
-            Ok(ActiveProgram::Version(version)) => Some(version),
-            Ok(ActiveProgram::File) | Err(_) => None,
-        };
-        let process = match self.observer.process(&service).await {
-            Ok(process) => process,
-            Err(error) => {
-                tracing::warn!(error = report(&error), "process of the service is unknown");
-                None
-            }
-        };
+        let active = self.active_version();
+        let process = self.observer.process(&service).await;
+        if matches!(process, Err(BackendError::Stopping)) {
+            return None;
+        }
+        let process = process.map_err(|error| report(&error));
+        if let Err(error) = &process {
+            tracing::warn!(error, "process of the service is unknown");
+        }
         let own_version = self.own_version();
         let in_step_for = self.in_step_since.map(|since| since.elapsed());
         let observation = SwapObservation {
             active: active.as_deref(),
-            process: process.as_deref(),
+            process: match &process {
+                Ok(Some(id)) => ObservedProcess::Running(id),
+                Ok(None) => ObservedProcess::Absent,
+                Err(error) => ObservedProcess::Unknown(error),
+            },
             own_version: own_version.as_deref(),
             refusal: self.own.refusal.as_deref(),
             verdict: &verdict,
             stage_age: self.stage_started.elapsed(),
             in_step_for: in_step_for.unwrap_or_default(),
         };
-        if self.is_own() {
+        Some(if self.is_own() {
             own::next(&self.journal, &observation)
         } else {
             next(&self.journal, &observation)
+        })
+    }
+
+    /// The version that the link of the service names.
+    fn active_version(&self) -> Option<String> {
+        match self.store.active(&self.journal.swap.service) {
+            Ok(ActiveProgram::Version(version)) => Some(version),
+            Ok(ActiveProgram::File) | Err(_) => None,
         }
     }
 
@@ -136,6 +151,7 @@ impl UpgradeDriver {
             SwapAction::Restart if self.is_own() => return self.replace_own().await,
             SwapAction::Restart => return self.restart().await,
             SwapAction::TurnBack(cause) => self.turn_back(cause).await,
+            SwapAction::GiveUp(cause) => self.give_up(cause).await,
             SwapAction::Finish(outcome) => return self.finish(outcome).await,
         }
         true
@@ -214,14 +230,24 @@ impl UpgradeDriver {
             )),
         };
         match restarted {
-            Ok(()) => {
-                let message = format!("{} was started", self.journal.target());
-                self.step(UpgradeStep::Restarted, &message);
+            Ok(()) => self.on_restarted(before).await,
+            Err(cause) => self.fail(cause).await,
+        }
+    }
+
+    /// The process was replaced. `restarts` are the automatic ones before; `false` at the end.
+    async fn on_restarted(&mut self, restarts: Option<u32>) -> bool {
+        let active = self.active_version();
+        let version = active.as_deref().unwrap_or(self.journal.target());
+        let message = format!("{version} was started");
+        self.step(UpgradeStep::Restarted, &message);
+        match after_restart(&self.journal) {
+            SwapAction::Finish(outcome) => self.finish(outcome).await,
+            _ => {
                 self.enter(SwapStage::Verify).await;
-                self.restarts = before;
+                self.restarts = restarts;
                 true
             }
-            Err(cause) => self.fail(cause).await,
         }
     }
 
@@ -233,22 +259,38 @@ impl UpgradeDriver {
         else {
             return Ok(());
         };
-        while self.observer.process(service).await?.as_ref() == Some(before) {
+        loop {
+            match self.observer.process(service).await {
+                Ok(process) if process.as_ref() != Some(before) => return Ok(()),
+                Ok(_) => {}
+                Err(BackendError::Stopping) => return Err(BackendError::Stopping),
+                // The restart itself did not fail.
+                Err(error) => {
+                    tracing::warn!(error = report(&error), "process of the service is unknown");
+                }
+            }
             tokio::time::sleep(POLL_INTERVAL).await;
         }
-        Ok(())
     }
 
     /// What follows from a step that failed; `false` at the end.
     async fn fail(&mut self, cause: String) -> bool {
-        match on_failure(&self.journal, cause) {
-            SwapAction::Finish(outcome) => self.finish(outcome).await,
-            SwapAction::TurnBack(cause) => {
-                self.turn_back(cause).await;
-                true
-            }
-            _ => true,
+        tracing::warn!(error = cause, "step of the upgrade failed");
+        let active = self.active_version();
+        let stage_age = self.stage_started.elapsed();
+        match on_failed_step(&self.journal, active.as_deref(), stage_age, cause) {
+            SwapAction::Finish(outcome) => return self.finish(outcome).await,
+            SwapAction::TurnBack(cause) => self.turn_back(cause).await,
+            SwapAction::GiveUp(cause) => self.give_up(cause).await,
+            _ => tokio::time::sleep(RETRY_DELAY).await,
         }
+        true
+    }
+
+    /// Records that all that is left is to restart the service, which may be drained.
+    async fn give_up(&mut self, cause: String) {
+        self.journal.given_up = Some(cause);
+        self.enter(self.journal.stage.clone()).await;
     }
 
     /// Records that the version before is brought back.
@@ -336,6 +378,7 @@ impl UpgradeDriver {
             started_at: Timestamp::now(),
             stage: SwapStage::Drain,
             back: None,
+            given_up: None,
             ..self.journal.clone()
         })
     }
@@ -347,3 +390,7 @@ fn not_begun(left: usize) -> String {
         left => format!("; {left} more services were not begun"),
     }
 }
+
+#[cfg(test)]
+#[path = "driver_tests.rs"]
+mod tests;

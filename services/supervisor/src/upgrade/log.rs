@@ -31,6 +31,8 @@ pub(crate) struct UpgradeHistory {
 pub(crate) struct UpgradeLog {
     file: StateFile<UpgradeHistory>,
     history: Arc<Mutex<UpgradeHistory>>,
+    /// Held by the one that changes the content, until it is written.
+    writer: Arc<tokio::sync::Mutex<()>>,
 }
 
 impl UpgradeLog {
@@ -49,6 +51,7 @@ impl UpgradeLog {
         Ok(UpgradeLog {
             file,
             history: Arc::new(Mutex::new(history.unwrap_or_default())),
+            writer: Arc::default(),
         })
     }
 
@@ -57,13 +60,19 @@ impl UpgradeLog {
         self.lock().clone()
     }
 
-    /// Records how far the upgrade is; it is on disk when this returns.
+    /// Records the beginning of an upgrade; it is on disk when this returns. Where that fails, none has begun.
+    pub(crate) async fn begin(&self, journal: &UpgradeJournal) -> Result<(), StateFileError> {
+        self.update_or_undo(|history| history.current = Some(journal.clone()))
+            .await
+    }
+
+    /// Records how far the upgrade is; it is on disk when this returns. Where that fails, it is so far nevertheless.
     pub(crate) async fn record(&self, journal: &UpgradeJournal) -> Result<(), StateFileError> {
         self.update(|history| history.current = Some(journal.clone()))
             .await
     }
 
-    /// Records the end of a swap, and the next one if there is one.
+    /// Records the end of a swap, and the next one if there is one. Where that fails, it has ended nevertheless.
     pub(crate) async fn finish(
         &self,
         record: UpgradeRecord,
@@ -93,7 +102,7 @@ impl UpgradeLog {
         {
             return Ok(false);
         }
-        self.update(|history| {
+        self.update_or_undo(|history| {
             for record in history.records.iter_mut().filter(of_run) {
                 record.starts = Some(starts.clone());
             }
@@ -102,7 +111,32 @@ impl UpgradeLog {
         Ok(true)
     }
 
+    /// Changes the content, also where it cannot be written.
     async fn update(&self, change: impl FnOnce(&mut UpgradeHistory)) -> Result<(), StateFileError> {
+        let _writer = self.writer.lock().await;
+        self.change_and_save(change).await
+    }
+
+    /// Changes the content, unless it cannot be written.
+    async fn update_or_undo(
+        &self,
+        change: impl FnOnce(&mut UpgradeHistory),
+    ) -> Result<(), StateFileError> {
+        let _writer = self.writer.lock().await;
+        let former = self.history();
+        let saved = self.change_and_save(change).await;
+        if saved.is_err() {
+            *self.lock() = former.clone();
+            // The file may be the new one already: its directory is synced after it is replaced.
+            let _ = self.file.save_async(former).await;
+        }
+        saved
+    }
+
+    async fn change_and_save(
+        &self,
+        change: impl FnOnce(&mut UpgradeHistory),
+    ) -> Result<(), StateFileError> {
         let changed = {
             let mut history = self.lock();
             change(&mut history);
@@ -113,5 +147,49 @@ impl UpgradeLog {
 
     fn lock(&self) -> MutexGuard<'_, UpgradeHistory> {
         self.history.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::core::upgrade::journal::{SwapStage, UpgradeOutcome};
+    use crate::core::upgrade::next::tests::journal_of;
+
+    fn open(directory: &Path) -> UpgradeLog {
+        UpgradeLog::open(directory).unwrap()
+    }
+
+    #[tokio::test]
+    async fn an_upgrade_whose_beginning_is_not_written_has_not_begun() {
+        let dir = tempfile::tempdir().unwrap();
+        let log = open(dir.path());
+        let journal = journal_of("pleg", SwapStage::Drain);
+        // Nothing can replace a directory by a file.
+        let obstacle = dir.path().join(FILE);
+        std::fs::create_dir(&obstacle).unwrap();
+        log.begin(&journal).await.unwrap_err();
+        assert!(log.history().current.is_none());
+        // How far one is that has begun does not depend on the disk.
+        log.record(&journal).await.unwrap_err();
+        assert!(log.history().current.is_some());
+        let outcome = UpgradeOutcome::Done;
+        let record = journal.record(outcome, jiff::Timestamp::UNIX_EPOCH);
+        log.finish(record, None).await.unwrap_err();
+        assert!(log.history().current.is_none());
+        assert_eq!(log.history().records.len(), 1);
+
+        log.begin(&journal).await.unwrap_err();
+        std::fs::remove_dir(&obstacle).unwrap();
+        let starts = StartComparison {
+            verdict: "same".to_owned(),
+            before: 1,
+            after: 1,
+            slower: Vec::new(),
+        };
+        assert!(log.record_starts(1, starts).await.unwrap());
+        let read = open(dir.path()).history();
+        assert!(read.current.is_none(), "{read:?}");
+        assert_eq!(read.records.len(), 1);
     }
 }

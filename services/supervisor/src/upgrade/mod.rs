@@ -264,10 +264,11 @@ impl Upgrades {
             started_at: Timestamp::now(),
             stage: SwapStage::Drain,
             back: None,
+            given_up: None,
             excused: excused_edges(&observer.services().await?),
             resumed: false,
         };
-        log.record(&journal).await.map_err(UpgradeError::Record)?;
+        log.begin(&journal).await.map_err(UpgradeError::Record)?;
         self.drive(place, log.clone(), progress, journal);
         Ok(())
     }

@@ -23,7 +23,7 @@ pub struct ProgramSwap {
     pub from: String,
     /// Name of the new version.
     pub to: String,
-    /// The present program cannot read what the new one writes: it is not brought back.
+    /// The present program cannot read what the new one writes: it is not brought back once that has run.
     pub one_way: bool,
 }
 
@@ -73,6 +73,10 @@ pub struct UpgradeJournal {
     pub stage: SwapStage,
     /// Why the version before is brought back; `None` on the way to the new one.
     pub back: Option<String>,
+    /// Why the swap fails, before the end of a service that may be drained: it is restarted with the program that
+    /// its link names, and then the swap has failed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub given_up: Option<String>,
     /// Calls that were not in step at the start, which are not waited for.
     pub excused: Vec<CallEdge>,
     /// Swaps to do after this one.

@@ -12,8 +12,8 @@ use crate::core::order::SUPERVISOR;
 pub struct SwapObservation<'a> {
     /// The version that its link names.
     pub active: Option<&'a str>,
-    /// Identifies its process; `None` if none runs. Of the supervisor: the program in its process.
-    pub process: Option<&'a str>,
+    /// Its process. Of the supervisor: the program in its process.
+    pub process: ObservedProcess<'a>,
     /// The version of the supervisor that observes; `None` if its file is none.
     pub own_version: Option<&'a str>,
     /// Why another program of the supervisor has returned to this one.
@@ -26,8 +26,31 @@ pub struct SwapObservation<'a> {
     pub in_step_for: Duration,
 }
 
+/// What is observed of a process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ObservedProcess<'a> {
+    /// Its manager could not be asked, and why.
+    Unknown(&'a str),
+    /// None runs.
+    Absent,
+    /// Identifies the one that runs.
+    Running(&'a str),
+}
+
+impl<'a> ObservedProcess<'a> {
+    /// Identifies the one that is known to run.
+    pub fn id(self) -> Option<&'a str> {
+        match self {
+            ObservedProcess::Running(id) => Some(id),
+            ObservedProcess::Unknown(_) | ObservedProcess::Absent => None,
+        }
+    }
+}
+
 /// How long a service has to be in step until it counts.
 pub const STABLE_FOR: Duration = Duration::from_secs(1);
+/// How long the restart of a service whose swap was given up is tried again.
+pub const LAST_RESTART_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A step. Whoever executes it writes the journal before the effect of the next stage.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -44,6 +67,8 @@ pub enum SwapAction {
     Wait,
     /// Record that the version before is brought back, and why, with [`first_stage_back`].
     TurnBack(String),
+    /// Record, in the present stage, that neither version can be brought in step, and why.
+    GiveUp(String),
     /// Record the end.
     Finish(UpgradeOutcome),
 }
@@ -52,15 +77,21 @@ pub enum SwapAction {
 pub fn next(journal: &UpgradeJournal, seen: &SwapObservation<'_>) -> SwapAction {
     match &journal.stage {
         SwapStage::Drain => SwapAction::Drain,
-        SwapStage::Activate if seen.active == Some(journal.target()) => {
-            SwapAction::Record(SwapStage::Restart {
-                process: seen.process.map(str::to_owned),
-            })
+        SwapStage::Activate
+            if journal.given_up.is_some() || seen.active == Some(journal.target()) =>
+        {
+            match seen.process {
+                ObservedProcess::Unknown(error) => on_unknown_process(journal, seen, error),
+                process => SwapAction::Record(SwapStage::Restart {
+                    process: process.id().map(str::to_owned),
+                }),
+            }
         }
         SwapStage::Activate => SwapAction::Activate,
         SwapStage::Restart { process } => match seen.process {
-            Some(present) if Some(present) != process.as_deref() => {
-                SwapAction::Record(SwapStage::Verify)
+            ObservedProcess::Unknown(error) => on_unknown_process(journal, seen, error),
+            ObservedProcess::Running(present) if Some(present) != process.as_deref() => {
+                after_restart(journal)
             }
             _ => SwapAction::Restart,
         },
@@ -69,6 +100,29 @@ pub fn next(journal: &UpgradeJournal, seen: &SwapObservation<'_>) -> SwapAction 
             _ => on_verdict(journal, seen),
         },
     }
+}
+
+/// What follows when the process has been replaced.
+pub fn after_restart(journal: &UpgradeJournal) -> SwapAction {
+    match &journal.given_up {
+        None => SwapAction::Record(SwapStage::Verify),
+        Some(cause) => SwapAction::Finish(UpgradeOutcome::Failed {
+            cause: cause.clone(),
+        }),
+    }
+}
+
+/// Without the process from before, the next one cannot be told from it: the question is repeated.
+fn on_unknown_process(
+    journal: &UpgradeJournal,
+    seen: &SwapObservation<'_>,
+    error: &str,
+) -> SwapAction {
+    if journal.given_up.is_none() && !is_overdue(journal, seen) {
+        return SwapAction::Wait;
+    }
+    let cause = format!("its process is unknown: {error}");
+    on_failed_step(journal, seen.active, seen.stage_age, cause)
 }
 
 /// The end of a swap whose target is in step.
@@ -106,7 +160,44 @@ pub fn first_stage_back(journal: &UpgradeJournal) -> SwapStage {
     }
 }
 
-/// What follows from a step that failed, or a program that does not work.
+/// What follows when the activation or the restart failed. The process may be drained, and nobody else restarts it:
+/// the swap does not end before it has been replaced. `active` is the version that the link names.
+pub fn on_failed_step(
+    journal: &UpgradeJournal,
+    active: Option<&str>,
+    stage_age: Duration,
+    cause: String,
+) -> SwapAction {
+    match &journal.given_up {
+        Some(_) if stage_age < LAST_RESTART_TIMEOUT => return SwapAction::Wait,
+        Some(first) => {
+            return SwapAction::Finish(UpgradeOutcome::Failed {
+                cause: format!("{first}; it is drained and could not be restarted: {cause}"),
+            });
+        }
+        None => {}
+    }
+    // The supervisor is not drained, and its link is changed last.
+    if journal.swap.service == SUPERVISOR {
+        return on_failure(journal, cause);
+    }
+    if has_never_run(journal, active) {
+        return SwapAction::TurnBack(cause);
+    }
+    match on_failure(journal, cause) {
+        SwapAction::Finish(UpgradeOutcome::Failed { cause }) => SwapAction::GiveUp(cause),
+        action => action,
+    }
+}
+
+/// Whether the new program has written nothing yet, so that the one before can be brought back in any case.
+fn has_never_run(journal: &UpgradeJournal, active: Option<&str>) -> bool {
+    journal.back.is_none()
+        && journal.stage == SwapStage::Activate
+        && active == Some(journal.swap.from.as_str())
+}
+
+/// What follows from a program that does not work.
 pub fn on_failure(journal: &UpgradeJournal, cause: String) -> SwapAction {
     match &journal.back {
         None if journal.swap.one_way => SwapAction::Finish(UpgradeOutcome::Failed {
@@ -121,4 +212,8 @@ pub fn on_failure(journal: &UpgradeJournal, cause: String) -> SwapAction {
 
 #[cfg(test)]
 #[path = "next_tests.rs"]
-pub(super) mod tests;
+pub(crate) mod tests;
+
+#[cfg(test)]
+#[path = "next_crash_tests.rs"]
+mod crash_tests;

@@ -21,6 +21,7 @@ pub(crate) fn journal_of(service: &str, stage: SwapStage) -> UpgradeJournal {
         started_at: Timestamp::UNIX_EPOCH,
         stage,
         back: None,
+        given_up: None,
         excused: Vec::new(),
         queue: Vec::new(),
         resumed: false,
@@ -30,7 +31,7 @@ pub(crate) fn journal_of(service: &str, stage: SwapStage) -> UpgradeJournal {
 fn seen<'a>(active: &'a str, process: Option<&'a str>) -> SwapObservation<'a> {
     SwapObservation {
         active: Some(active),
-        process,
+        process: process.map_or(ObservedProcess::Absent, ObservedProcess::Running),
         own_version: None,
         refusal: None,
         verdict: &StepVerdict::InStep,
@@ -130,147 +131,82 @@ fn a_program_that_does_not_work_is_rolled_back_once() {
     );
 }
 
-/// A node with one service, as far as an upgrade of it is concerned.
-#[derive(Debug, Clone)]
-struct World {
-    link: &'static str,
-    /// Version and number of the process, and whether it was drained.
-    process: (&'static str, u32, bool),
-    /// Whether version 2 works.
-    works: bool,
-    journal: Option<UpgradeJournal>,
-    outcome: Option<UpgradeOutcome>,
-    /// Effects and writes so far.
-    operations: u32,
-}
-
-impl World {
-    fn start(works: bool) -> World {
-        World {
-            link: "1",
-            process: ("1", 1, false),
-            works,
-            journal: Some(journal(SwapStage::Drain)),
-            outcome: None,
-            operations: 0,
-        }
-    }
-
-    fn spawn(&mut self) {
-        self.process = (self.link, self.process.1 + 1, false);
-    }
-
-    /// The supervisor is killed; without systemd its children are, too.
-    fn crash(&mut self, children_die: bool) {
-        if children_die {
-            self.spawn();
-        }
-    }
-
-    /// Runs until the end, or until the supervisor is killed before its operation of that number.
-    fn run(&mut self, crash_before: u32) {
-        while let Some(mut journal) = self.journal.clone() {
-            let process = self.process.1.to_string();
-            let verdict = match self.process {
-                (_, _, true) => StepVerdict::Behind("drained".to_owned()),
-                ("2", ..) if !self.works => StepVerdict::Failing("broken".to_owned()),
-                _ => StepVerdict::InStep,
-            };
-            let seen = SwapObservation {
-                active: Some(self.link),
-                process: Some(&process),
-                own_version: None,
-                refusal: None,
-                verdict: &verdict,
-                stage_age: Duration::from_secs(60),
-                in_step_for: STABLE_FOR,
-            };
-            let action = next(&journal, &seen);
-            let (effect, stage) = match action {
-                SwapAction::Drain => (Some(SwapAction::Drain), Some(SwapStage::Activate)),
-                SwapAction::Restart => (Some(SwapAction::Restart), Some(SwapStage::Verify)),
-                SwapAction::Activate => (Some(SwapAction::Activate), None),
-                SwapAction::Record(stage) => (None, Some(stage)),
-                SwapAction::TurnBack(cause) => {
-                    journal.back = Some(cause);
-                    (None, Some(SwapStage::Activate))
-                }
-                SwapAction::Finish(outcome) => {
-                    if self.is_killed(crash_before) {
-                        return;
-                    }
-                    self.outcome = Some(outcome);
-                    self.journal = None;
-                    return;
-                }
-                SwapAction::Wait => panic!("nothing changes by itself: {journal:?}"),
-            };
-            if let Some(effect) = effect {
-                if self.is_killed(crash_before) {
-                    return;
-                }
-                match effect {
-                    SwapAction::Drain => self.process.2 = true,
-                    SwapAction::Activate => {
-                        self.link = if journal.target() == "2" { "2" } else { "1" };
-                    }
-                    _ => self.spawn(),
-                }
-            }
-            if let Some(stage) = stage {
-                if self.is_killed(crash_before) {
-                    return;
-                }
-                journal.stage = stage;
-                self.journal = Some(journal);
-            }
-        }
-    }
-
-    fn is_killed(&mut self, crash_before: u32) -> bool {
-        self.operations += 1;
-        self.operations == crash_before
-    }
-
-    fn assert_end(&self, what: &str) {
-        let version = if self.works { "2" } else { "1" };
-        assert_eq!(self.link, version, "{what}: {self:?}");
-        let (running, _, drained) = self.process;
-        assert_eq!(running, version, "{what}: {self:?}");
-        assert!(!drained, "{what}: {self:?}");
-        let done = matches!(self.outcome, Some(UpgradeOutcome::Done));
-        assert_eq!(done, self.works, "{what}: {self:?}");
-        let rolled_back = matches!(self.outcome, Some(UpgradeOutcome::RolledBack { .. }));
-        assert_eq!(rolled_back, !self.works, "{what}: {self:?}");
+#[test]
+fn an_unknown_process_is_asked_for_again() {
+    let (early, late) = (Duration::from_secs(9), Duration::from_secs(10));
+    let cause = "its process is unknown: no systemd";
+    let turned = SwapAction::TurnBack(cause.to_owned());
+    let given_up = SwapAction::GiveUp(format!("x; and after the rollback: {cause}"));
+    for (stage, back, stage_age, expected) in [
+        (SwapStage::Activate, None, early, SwapAction::Wait),
+        (restart(Some("a")), None, early, SwapAction::Wait),
+        (SwapStage::Activate, None, late, turned.clone()),
+        (restart(Some("a")), None, late, turned),
+        (restart(Some("a")), Some("x"), late, given_up),
+    ] {
+        let mut journal = journal(stage);
+        journal.back = back.map(str::to_owned);
+        let unknown = SwapObservation {
+            process: ObservedProcess::Unknown("no systemd"),
+            stage_age,
+            ..seen("2", None)
+        };
+        assert_eq!(next(&journal, &unknown), expected, "{:?}", journal.stage);
     }
 }
 
 #[test]
-fn a_crash_before_and_after_every_effect_leads_to_the_same_end() {
-    for works in [true, false] {
-        let mut undisturbed = World::start(works);
-        undisturbed.run(0);
-        undisturbed.assert_end("without a crash");
-        let operations = undisturbed.operations;
-        assert!(operations >= if works { 7 } else { 12 }, "{operations}");
-        for children_die in [true, false] {
-            for first in 1..=operations {
-                // A second crash while the first is recovered from.
-                for second in 0..=operations {
-                    let mut world = World::start(works);
-                    world.run(first);
-                    world.crash(children_die);
-                    world.operations = 0;
-                    world.run(second);
-                    if world.journal.is_some() {
-                        world.crash(children_die);
-                        world.operations = 0;
-                        world.run(0);
-                    }
-                    let what = format!("crashes at {first}, {second}, {children_die}");
-                    world.assert_end(&what);
-                }
-            }
-        }
+fn a_swap_does_not_fail_before_the_drained_process_is_replaced() {
+    let failed = |back: Option<&str>, one_way, stage, active| {
+        let mut journal = journal(stage);
+        journal.back = back.map(str::to_owned);
+        journal.swap.one_way = one_way;
+        on_failed_step(&journal, Some(active), Duration::ZERO, "y".to_owned())
+    };
+    let activate = SwapStage::Activate;
+    let turned = SwapAction::TurnBack("y".to_owned());
+    let no_way = SwapAction::GiveUp("y; there is no way back".to_owned());
+    let neither = SwapAction::GiveUp("x; and after the rollback: y".to_owned());
+    for (found, expected) in [
+        (failed(None, false, activate.clone(), "1"), &turned),
+        // The new program has never run.
+        (failed(None, true, activate.clone(), "1"), &turned),
+        (failed(None, true, activate.clone(), "2"), &no_way),
+        (failed(None, true, restart(Some("a")), "2"), &no_way),
+        (failed(Some("x"), false, activate, "2"), &neither),
+        (failed(Some("x"), true, restart(Some("a")), "1"), &neither),
+    ] {
+        assert_eq!(&found, expected);
     }
+}
+
+#[test]
+fn a_swap_that_was_given_up_ends_with_another_process() {
+    let given_up = |stage| {
+        let mut journal = journal(stage);
+        journal.given_up = Some("x".to_owned());
+        journal
+    };
+    let failed = |cause: &str| {
+        SwapAction::Finish(UpgradeOutcome::Failed {
+            cause: cause.to_owned(),
+        })
+    };
+    for (stage, process, expected) in [
+        (
+            SwapStage::Activate,
+            "a",
+            SwapAction::Record(restart(Some("a"))),
+        ),
+        (restart(Some("a")), "a", SwapAction::Restart),
+        (restart(Some("a")), "b", failed("x")),
+    ] {
+        let journal = given_up(stage);
+        assert_eq!(next(&journal, &seen("1", Some(process))), expected);
+    }
+    let journal = given_up(restart(Some("a")));
+    let again = |stage_age| on_failed_step(&journal, Some("1"), stage_age, "y".to_owned());
+    assert_eq!(again(Duration::from_secs(59)), SwapAction::Wait);
+    let end = failed("x; it is drained and could not be restarted: y");
+    assert_eq!(again(LAST_RESTART_TIMEOUT), end);
 }

@@ -14,9 +14,9 @@ pub fn next(journal: &UpgradeJournal, seen: &SwapObservation<'_>) -> SwapAction 
         // It has been replaced, and that could not be recorded; or it was never left.
         SwapStage::Drain if runs_target => SwapAction::Record(SwapStage::Verify),
         SwapStage::Drain => SwapAction::Record(SwapStage::Restart {
-            process: seen.process.map(str::to_owned),
+            process: seen.process.id().map(str::to_owned),
         }),
-        SwapStage::Restart { process } if seen.process == process.as_deref() => {
+        SwapStage::Restart { process } if seen.process.id() == process.as_deref() => {
             // It has never left the program that it goes back to.
             if journal.back.is_some() && runs_target {
                 SwapAction::Record(SwapStage::Verify)

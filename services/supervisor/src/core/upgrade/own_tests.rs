@@ -1,8 +1,8 @@
 use std::time::Duration;
 
 use super::*;
-use crate::core::upgrade::next::first_stage_back;
 use crate::core::upgrade::next::tests::journal_of;
+use crate::core::upgrade::next::{ObservedProcess, first_stage_back};
 
 fn journal(stage: SwapStage, back: Option<&str>) -> UpgradeJournal {
     let mut journal = journal_of("supervisor", stage);
@@ -14,7 +14,7 @@ fn journal(stage: SwapStage, back: Option<&str>) -> UpgradeJournal {
 fn seen<'a>(active: &'a str, own: Option<&'a str>, image: &'a str) -> SwapObservation<'a> {
     SwapObservation {
         active: Some(active),
-        process: Some(image),
+        process: ObservedProcess::Running(image),
         own_version: own,
         refusal: None,
         verdict: &StepVerdict::InStep,
