@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use super::SERVICE_PREFIX;
 use super::encoding::STATUS_ERROR;
 use super::message::{OtlpLine, OtlpResource, OtlpSpan};
-use crate::span::{SpanRecord, TraceId, hex};
+use crate::span::{SpanRecord, TraceId, hex, is_own_service};
 use crate::text::printable;
 use crate::trace::Trace;
 
@@ -200,7 +200,9 @@ fn message(error: &serde_json::Error) -> String {
 fn identity(resource: &OtlpResource) -> (&str, &str) {
     let attribute = |key: &str| resource.attributes.get(key).map_or("", String::as_str);
     let name = attribute("service.name");
-    let service = name.strip_prefix(SERVICE_PREFIX).unwrap_or(name);
+    let own = name.strip_prefix(SERVICE_PREFIX);
+    // Another program's name may begin so, too.
+    let service = own.filter(|own| is_own_service(own)).unwrap_or(name);
     (service, attribute("service.version"))
 }
 
