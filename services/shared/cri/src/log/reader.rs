@@ -61,6 +61,8 @@ pub struct LogReader {
     path: PathBuf,
     options: LogOptions,
     remaining_bytes: Option<u64>,
+    /// Of the last lines that are requested, unless it follows: lines written since the log was opened are no part of them.
+    remaining_lines: Option<u64>,
     /// The next files to read.
     queue: VecDeque<CriLogFile>,
     current: Option<LineReader>,
@@ -99,6 +101,7 @@ impl LogReader {
         let mut reader = Self {
             path: path.to_owned(),
             remaining_bytes: options.limit_bytes,
+            remaining_lines: options.tail.filter(|_| !options.follow),
             queue: VecDeque::new(),
             current: None,
             growing: false,
@@ -150,7 +153,7 @@ impl LogReader {
     /// If a file cannot be read; the next call returns `None` then.
     pub async fn next(&mut self) -> Option<Result<LogChunk, LogReadError>> {
         loop {
-            if self.finished || self.remaining_bytes == Some(0) {
+            if self.finished || self.remaining_bytes == Some(0) || self.remaining_lines == Some(0) {
                 return None;
             }
             match self.step() {
@@ -191,9 +194,13 @@ impl LogReader {
                 source,
             })?;
         if let Some(range) = line {
-            let chunk = line::parse_line(current.line(range))
-                .ok()
-                .and_then(|line| format_line(&self.options, &line, &mut self.line_open));
+            let Ok(line) = line::parse_line(current.line(range)) else {
+                return Ok(ReadStep::Line(None));
+            };
+            if let Some(lines) = &mut self.remaining_lines {
+                *lines = lines.saturating_sub(1);
+            }
+            let chunk = format_line(&self.options, &line, &mut self.line_open);
             return Ok(ReadStep::Line(chunk.map(|chunk| self.limit(chunk))));
         }
         if !current.growing {

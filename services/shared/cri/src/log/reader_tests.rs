@@ -30,7 +30,10 @@ fn open(
 }
 
 async fn read_all(path: &Path, options: LogOptions) -> String {
-    let mut reader = open(path, options, std::future::pending());
+    read_rest(open(path, options, std::future::pending())).await
+}
+
+async fn read_rest(mut reader: LogReader) -> String {
     let mut text = Vec::new();
     while let Some(chunk) = reader.next().await {
         text.extend(chunk.unwrap().bytes);
@@ -142,6 +145,21 @@ async fn follows_writes_and_rotations_until_the_container_exits() {
     end.send(()).unwrap();
     assert_eq!(reader.next().await.unwrap().unwrap().bytes, b"e\n");
     assert!(reader.next().await.is_none());
+}
+
+#[tokio::test]
+async fn a_tail_ends_before_what_is_written_while_it_is_read() {
+    for (tail, expected) in [(0, ""), (1, "e\n"), (3, "c\nd\ne\n")] {
+        let dir = tempfile::tempdir().unwrap();
+        let path = three_files(dir.path());
+        let options = LogOptions {
+            tail: Some(tail),
+            ..Default::default()
+        };
+        let reader = open(&path, options, std::future::pending());
+        append(&path, &log_line(6, "f"));
+        assert_eq!(read_rest(reader).await, expected, "{tail}");
+    }
 }
 
 #[tokio::test]
