@@ -5,7 +5,7 @@
 //! | `pods` | pods bound to this node, and mirror pods |
 //! | `node` | the Node object |
 //! | `services` | Services with a cluster IP |
-//! | `objects` | objects that pods refer to, by name or signer, while they have subscribers; their last state stays in `object_cache` while a pod names them |
+//! | `objects` | objects that pods refer to, by name or signer, while they have subscribers; their last state stays in `object_cache` while a pod, or a cached object, names them (`object_references`) |
 //! | `tokens` | service account tokens |
 //! | `certificates` | pod certificates |
 //!
@@ -23,6 +23,7 @@ mod discovery;
 pub mod fuzzing;
 mod node;
 mod object_cache;
+mod object_references;
 mod objects;
 mod pods;
 mod poller;

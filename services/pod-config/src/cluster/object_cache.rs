@@ -1,6 +1,6 @@
 //! The last known manifests of the objects that pods refer to, and their records on disk: with
 //! them pods start, and containers restart, during an outage of the API server. They stay while a pod
-//! names the object, watched or not.
+//! names the object, or another cached object does, watched or not.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -9,6 +9,7 @@ use bytes::Bytes;
 use polylet_kit::config::KeepSecrets;
 use serde::{Deserialize, Serialize};
 
+use super::object_references::ObjectReferences;
 use crate::core::ObjectId;
 use crate::persist::{KeyedLog, RecordSource};
 
@@ -18,6 +19,8 @@ pub(crate) struct ObjectCache {
     manifests: Arc<Mutex<BTreeMap<ObjectId, Bytes>>>,
     keep_secrets: KeepSecrets,
     log: KeyedLog<ObjectId>,
+    /// What the objects name.
+    references: ObjectReferences,
 }
 
 /// An object in the log: JSON in a JSON string.
@@ -49,7 +52,11 @@ impl RecordSource<ObjectId> for ObjectCache {
 
 impl ObjectCache {
     /// Loads the objects in the log. Those that may not be persisted any more are removed from it.
-    pub(super) fn load(log: KeyedLog<ObjectId>, keep_secrets: KeepSecrets) -> ObjectCache {
+    pub(super) fn load(
+        log: KeyedLog<ObjectId>,
+        keep_secrets: KeepSecrets,
+        references: ObjectReferences,
+    ) -> ObjectCache {
         let records = log.load(|key, _: &ObjectRecord| {
             key.is_persisted(keep_secrets) || {
                 log.schedule(key.clone());
@@ -58,10 +65,15 @@ impl ObjectCache {
         });
         let manifest = |ObjectRecord(text)| text.into_boxed_str().into_boxed_bytes().into();
         let manifests = records.into_iter().map(|(key, it)| (key, manifest(it)));
+        let manifests: BTreeMap<ObjectId, Bytes> = manifests.collect();
+        for (key, manifest) in &manifests {
+            references.change(|index| index.set_object(key, manifest));
+        }
         ObjectCache {
-            manifests: Arc::new(Mutex::new(manifests.collect())),
+            manifests: Arc::new(Mutex::new(manifests)),
             keep_secrets,
             log,
+            references,
         }
     }
 
@@ -79,6 +91,12 @@ impl ObjectCache {
             }
             None => manifests.remove(key).is_some(),
         };
+        if changed {
+            self.references.change(|index| match manifest {
+                Some(manifest) => index.set_object(key, manifest),
+                None => index.remove_object(key),
+            });
+        }
         drop(manifests);
         if changed {
             self.log.schedule(key.clone());
@@ -90,6 +108,7 @@ impl ObjectCache {
         self.lock().retain(|key, _| {
             let keep = needed(key);
             if !keep {
+                self.references.change(|index| index.remove_object(key));
                 self.log.schedule_lazy(key.clone());
             }
             keep
@@ -98,7 +117,9 @@ impl ObjectCache {
 
     /// Removes an object that nothing needs any more.
     pub(super) fn remove(&self, key: &ObjectId) {
-        if self.lock().remove(key).is_some() {
+        let mut manifests = self.lock();
+        if manifests.remove(key).is_some() {
+            self.references.change(|index| index.remove_object(key));
             self.log.schedule_lazy(key.clone());
         }
     }

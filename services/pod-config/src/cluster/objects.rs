@@ -1,6 +1,7 @@
 //! Objects that pods refer to: each is watched by its name while it has subscribers, and a little
 //! longer. The last state stays in the cache while a pod names the object: most are read once, when a
-//! container starts, and are needed when it restarts during an outage.
+//! container starts, and are needed when it restarts during an outage. So do the objects behind its
+//! claims, which other cached objects name: their subscriber may be away for longer.
 //!
 //! An immutable object is not watched, but may be deleted and created again with other content, so
 //! that it is requested again for new subscribers.
@@ -34,7 +35,7 @@ use handler::ObjectHandler;
 
 /// How long an object without subscribers is watched: a replaced pod needs the same ones.
 const UNSUBSCRIBE_GRACE: Duration = Duration::from_secs(60);
-/// When restored objects without subscribers that no pod names are removed.
+/// When restored objects without subscribers that are not named are removed.
 const PRUNE_AFTER: Duration = Duration::from_secs(600);
 
 /// All watched objects. Clones share them.
@@ -42,7 +43,7 @@ const PRUNE_AFTER: Duration = Duration::from_secs(600);
 pub(crate) struct ObjectWatches {
     entries: Arc<Mutex<BTreeMap<ObjectId, ObjectEntry>>>,
     cache: ObjectCache,
-    /// The pods of the node, which name objects.
+    /// The pods of the node, which name objects, and the objects that those name.
     pods: PodStores,
     start: mpsc::UnboundedSender<StartObject>,
 }
@@ -62,7 +63,7 @@ impl ObjectWatches {
         let (start, queue) = mpsc::unbounded_channel();
         let objects = ObjectWatches {
             entries: Arc::default(),
-            cache: ObjectCache::load(log, keep_secrets),
+            cache: ObjectCache::load(log, keep_secrets, pods.references()),
             pods,
             start,
         };
@@ -158,14 +159,14 @@ impl ObjectWatches {
         true
     }
 
-    /// Removes objects that no pod names any more, unless they are watched.
+    /// Removes objects that are not named any more, unless they are watched.
     fn remove_released(&self, released: &BTreeSet<Arc<ObjectId>>) {
         let entries = lock(&self.entries);
         let unwatched = released.iter().filter(|key| !entries.contains_key(&***key));
         unwatched.for_each(|key| self.remove_unreferenced(key));
     }
 
-    /// Removes an object without an entry from the cache, unless a pod names it.
+    /// Removes an object without an entry from the cache, unless it is named.
     fn remove_unreferenced(&self, key: &ObjectId) {
         if !self.pods.is_referenced(key) {
             self.cache.remove(key);

@@ -169,6 +169,62 @@ fn objects_go_with_the_last_pod_that_names_them() {
     assert_eq!(cached(&test), (false, false));
 }
 
+/// A claim of a pod, and what is behind it: key and spec.
+fn objects_behind_a_claim() -> Vec<(ObjectId, Value)> {
+    let id = |kind: &str, namespace: &str, name: &str| ObjectId {
+        kind: kind.to_owned(),
+        namespace: namespace.to_owned(),
+        name: name.to_owned(),
+    };
+    let csi = json!({ "driver": "d", "volumeHandle": "h",
+        "nodeStageSecretRef": { "namespace": "s", "name": "stage" } });
+    let attachment = json!({ "attacher": "d", "nodeName": "n",
+        "source": { "persistentVolumeName": "pv" } });
+    vec![
+        (
+            id("PersistentVolumeClaim", "ns", "data"),
+            json!({ "volumeName": "pv" }),
+        ),
+        (id("PersistentVolume", "", "pv"), json!({ "csi": csi })),
+        (id("VolumeAttachment", "", "csi-1"), attachment),
+        (id("CSIDriver", "", "d"), json!({})),
+        (id("Secret", "s", "stage"), json!({})),
+    ]
+}
+
+#[test]
+fn objects_behind_a_claim_outlive_their_watch_and_go_with_the_pod() {
+    let volume = json!({ "name": "v", "persistentVolumeClaim": { "claimName": "data" } });
+    let manifest = json!({ "metadata": { "namespace": "ns" }, "spec": { "volumes": [volume] } });
+    let pod = Pod {
+        manifest: manifest.to_string().into(),
+        ..Pod::default()
+    };
+    let test = TestObjects::new(vec![("u".into(), pod)]);
+    let objects = objects_behind_a_claim();
+    for (key, spec) in &objects {
+        let json = json!({ "spec": spec }).to_string().into();
+        test.objects.cache.set(key, Some(&json));
+    }
+    let cached = || -> Vec<&str> {
+        let keys = objects.iter().map(|(key, _)| key);
+        let cached = keys.filter(|key| test.objects.cache.get(key).is_some());
+        cached.map(|key| key.kind.as_str()).collect()
+    };
+    for (key, _) in &objects {
+        test.objects.remove_unreferenced(key);
+    }
+    test.objects.prune_unsubscribed();
+    test.handle_released();
+    assert_eq!(cached().len(), objects.len(), "{:?}", cached());
+
+    test.pods.remove(&"u".into());
+    for _ in &objects {
+        test.handle_released();
+    }
+    assert!(cached().is_empty(), "{:?}", cached());
+}
+
 #[test]
 fn loaded_objects_of_restored_pods_are_not_pruned() {
     let test = TestObjects::unsynced();

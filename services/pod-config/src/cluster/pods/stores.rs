@@ -1,16 +1,15 @@
 //! The stores behind the streams of pods, and the objects that the pods name.
 
 use std::collections::BTreeSet;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use bytes::Bytes;
 use polylet_model::PodUid;
 use polylet_watch::Store;
 use polylet_wire::podconfig::v1::{MirrorPod, Pod};
-use tokio::sync::Notify;
 
+use super::super::object_references::ObjectReferences;
 use crate::core::ObjectId;
-use crate::core::cluster::reference_index::ReferenceIndex;
 
 /// Published pods. Clones share them.
 #[derive(Clone)]
@@ -19,9 +18,7 @@ pub(crate) struct PodStores {
     pub(crate) pods: Store<PodUid, Pod>,
     pub(crate) pods_with_status: Store<PodUid, Pod>,
     pub(crate) mirror_pods: Store<PodUid, MirrorPod>,
-    references: Arc<Mutex<ReferenceIndex>>,
-    /// Notified when there are objects that no pod names any more.
-    released: Arc<Notify>,
+    references: ObjectReferences,
 }
 
 impl PodStores {
@@ -30,8 +27,7 @@ impl PodStores {
             pods: Store::new(incarnation),
             pods_with_status: Store::new(incarnation),
             mirror_pods: Store::new(incarnation),
-            references: Arc::default(),
-            released: Arc::default(),
+            references: ObjectReferences::default(),
         }
     }
 
@@ -52,7 +48,7 @@ impl PodStores {
     pub(crate) fn remove(&self, uid: &PodUid) -> bool {
         self.pods.remove(uid);
         let existed = self.pods_with_status.remove(uid);
-        self.change_references(|references| references.remove(uid));
+        self.references.change(|references| references.remove(uid));
         existed
     }
 
@@ -67,43 +63,29 @@ impl PodStores {
         self.pods_with_status.replace(pods);
         self.pods.mark_synced();
         self.pods_with_status.mark_synced();
-        self.change_references(|references| references.retain(|uid| self.pods.contains(uid)));
+        self.references
+            .change(|references| references.retain(|uid| self.pods.contains(uid)));
     }
 
     /// Records the objects that a pod names, which may be published later.
     pub(crate) fn add_references(&self, uid: &PodUid, pod: &Pod) {
-        self.change_references(|references| references.set(uid, &pod.digest, &pod.manifest));
-    }
-
-    /// Whether a pod names an object, or may: until all pods are known, any may be named.
-    pub(crate) fn is_referenced(&self, object: &ObjectId) -> bool {
-        !self.pods.has_synced() || self.references().contains(object)
-    }
-
-    /// Waits until there are objects that no pod names any more, and returns them once.
-    pub(crate) async fn released_objects(&self) -> BTreeSet<Arc<ObjectId>> {
-        loop {
-            let released = self.references().take_released();
-            if !released.is_empty() {
-                return released;
-            }
-            self.released.notified().await;
-        }
-    }
-
-    fn change_references(&self, change: impl FnOnce(&mut ReferenceIndex)) {
-        let mut references = self.references();
-        change(&mut references);
-        if references.has_released() {
-            self.released.notify_one();
-        }
-    }
-
-    fn references(&self) -> MutexGuard<'_, ReferenceIndex> {
-        // At worst, after a panic, an object counts as named by a pod that is gone.
         self.references
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
+            .change(|references| references.set(uid, &pod.digest, &pod.manifest));
+    }
+
+    /// The objects that pods and cached objects name.
+    pub(in crate::cluster) fn references(&self) -> ObjectReferences {
+        self.references.clone()
+    }
+
+    /// Whether an object is named, or may be: until all pods are known, any may be named.
+    pub(crate) fn is_referenced(&self, object: &ObjectId) -> bool {
+        !self.pods.has_synced() || self.references.contains(object)
+    }
+
+    /// Waits until there are objects that are not named any more, and returns them once.
+    pub(crate) async fn released_objects(&self) -> BTreeSet<Arc<ObjectId>> {
+        self.references.released().await
     }
 }
 

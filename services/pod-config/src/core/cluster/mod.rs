@@ -12,3 +12,4 @@ pub mod reflector;
 pub mod service;
 pub mod state;
 pub mod token;
+pub mod volume_references;

@@ -1,5 +1,5 @@
-//! Which objects the pods of the node name, by object: nothing has to be looked for in all pods when
-//! one of them changes.
+//! Which objects the pods of the node name, by object, and which those name in their turn: nothing has
+//! to be looked for in all pods when one of them changes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -8,12 +8,17 @@ use polylet_model::PodUid;
 
 use super::super::ObjectId;
 use super::references::referenced_objects;
+use super::volume_references::{VolumeReferences, volume_references};
 
-/// The objects that pods name.
+/// The objects that pods and cached objects name.
 #[derive(Default)]
 pub struct ReferenceIndex {
     pods: BTreeMap<PodUid, PodReferences>,
-    /// How many pods name each object; never zero.
+    /// Of the cached objects that name others, or are needed for another.
+    objects: BTreeMap<ObjectId, CachedReferences>,
+    /// The objects that are needed for an object without being named, by that object.
+    needed: BTreeMap<ObjectId, BTreeSet<Arc<ObjectId>>>,
+    /// How many pods and cached objects name each object; never zero.
     counts: BTreeMap<Arc<ObjectId>, usize>,
     /// Objects that were named and are no longer.
     released: BTreeSet<Arc<ObjectId>>,
@@ -24,6 +29,12 @@ struct PodReferences {
     /// Digest of the manifest that names them.
     digest: String,
     objects: Vec<Arc<ObjectId>>,
+}
+
+/// What a cached object is connected with.
+struct CachedReferences {
+    named: Vec<Arc<ObjectId>>,
+    needed_for: Option<ObjectId>,
 }
 
 impl ReferenceIndex {
@@ -38,14 +49,48 @@ impl ReferenceIndex {
         let pod = PodReferences { digest, objects };
         // The new ones are counted already, so that an object in both is not released.
         if let Some(before) = self.pods.insert(uid.clone(), pod) {
-            self.release(before);
+            self.release(before.objects);
         }
     }
 
     /// Removes a pod.
     pub fn remove(&mut self, uid: &PodUid) {
         if let Some(pod) = self.pods.remove(uid) {
-            self.release(pod);
+            self.release(pod.objects);
+        }
+    }
+
+    /// Sets the manifest of a cached object.
+    pub fn set_object(&mut self, object: &ObjectId, manifest: &[u8]) {
+        let VolumeReferences { named, needed_for } = volume_references(object, manifest);
+        let named: Vec<_> = named.into_iter().map(|named| self.count(named)).collect();
+        // The new ones are counted already, as for a pod.
+        self.remove_object(object);
+        if named.is_empty() && needed_for.is_none() {
+            return;
+        }
+        if let Some(needed_for) = needed_for.clone() {
+            let needed = self.needed.entry(needed_for).or_default();
+            needed.insert(Arc::new(object.clone()));
+        }
+        let references = CachedReferences { named, needed_for };
+        self.objects.insert(object.clone(), references);
+    }
+
+    /// Removes an object that is cached no longer.
+    pub fn remove_object(&mut self, object: &ObjectId) {
+        let Some(references) = self.objects.remove(object) else {
+            return;
+        };
+        self.release(references.named);
+        let Some(needed_for) = references.needed_for else {
+            return;
+        };
+        if let Some(needed) = self.needed.get_mut(&needed_for) {
+            needed.remove(object);
+            if needed.is_empty() {
+                self.needed.remove(&needed_for);
+            }
         }
     }
 
@@ -57,22 +102,25 @@ impl ReferenceIndex {
         }
     }
 
-    /// Whether a pod names an object.
+    /// Whether a pod or a cached object names an object, or one that it is needed for.
     pub fn contains(&self, object: &ObjectId) -> bool {
+        let references = self.objects.get(object);
+        let needed_for = references.and_then(|references| references.needed_for.as_ref());
         self.counts.contains_key(object)
+            || needed_for.is_some_and(|needed_for| self.counts.contains_key(needed_for))
     }
 
-    /// Whether there are objects that no pod names any more.
+    /// Whether there are objects that are not named any more.
     pub fn has_released(&self) -> bool {
         !self.released.is_empty()
     }
 
-    /// The objects that no pod names any more, since the last call.
+    /// The objects that are not named any more, since the last call.
     pub fn take_released(&mut self) -> BTreeSet<Arc<ObjectId>> {
         std::mem::take(&mut self.released)
     }
 
-    /// Counts one more pod that names an object.
+    /// Counts one more that names an object.
     fn count(&mut self, object: ObjectId) -> Arc<ObjectId> {
         self.released.remove(&object);
         let known = self.counts.get_key_value(&object);
@@ -81,15 +129,17 @@ impl ReferenceIndex {
         shared
     }
 
-    /// Counts one pod less for each of its objects.
-    fn release(&mut self, pod: PodReferences) {
-        for object in pod.objects {
+    /// Counts one less for each of these objects.
+    fn release(&mut self, objects: Vec<Arc<ObjectId>>) {
+        for object in objects {
             let Some(count) = self.counts.get_mut(&object) else {
                 continue;
             };
             *count -= 1;
             if *count == 0 {
                 self.counts.remove(&object);
+                let needed = self.needed.get(&*object).into_iter().flatten();
+                self.released.extend(needed.cloned());
                 self.released.insert(object);
             }
         }

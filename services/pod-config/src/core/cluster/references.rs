@@ -1,5 +1,5 @@
-//! The objects that a pod's manifest names and that pod-config reads for it. Those behind a claim are
-//! not among them: volume-manager follows them for as long as the pod's volumes exist.
+//! The objects that a pod's manifest names and that pod-config reads for it. What those name in their
+//! turn is in `volume_references`.
 
 use std::collections::BTreeSet;
 
@@ -11,11 +11,13 @@ use serde::Deserialize;
 use super::super::ObjectId;
 use super::kinds::ApiKind;
 
+pub(super) const CLAIM: &str = "PersistentVolumeClaim";
 const CONFIG_MAP: &str = "ConfigMap";
-const SECRET: &str = "Secret";
+pub(super) const CSI_DRIVER: &str = "CSIDriver";
+pub(super) const SECRET: &str = "Secret";
 
 /// Kind and name of an object.
-type KindAndName<'a> = (&'static str, &'a str);
+pub(super) type KindAndName<'a> = (&'static str, &'a str);
 
 /// The parts of a pod that name objects; all others are skipped, not decoded.
 #[derive(Deserialize)]
@@ -26,6 +28,8 @@ struct ReferencingPod {
 
 #[derive(Deserialize)]
 struct ReferencingMetadata {
+    #[serde(default)]
+    name: String,
     namespace: String,
 }
 
@@ -55,12 +59,24 @@ pub fn referenced_objects(manifest: &[u8]) -> BTreeSet<ObjectId> {
     };
     let references = spec_references(&pod.spec);
     let named = references.into_iter().filter(|(_, name)| !name.is_empty());
+    let claims = ephemeral_claims(&pod);
+    let claims = claims.iter().map(|name| (CLAIM, name.as_str()));
     named
+        .chain(claims)
         .map(|reference| object_id(reference, &pod.metadata.namespace))
         .collect()
 }
 
-fn object_id((kind, name): KindAndName<'_>, namespace: &str) -> ObjectId {
+/// The names of the claims that are created for the pod.
+fn ephemeral_claims(pod: &ReferencingPod) -> Vec<String> {
+    let volumes = pod.spec.volumes.iter().flatten();
+    let ephemeral = volumes.filter(|volume| volume.ephemeral.is_some());
+    ephemeral
+        .map(|volume| format!("{}-{}", pod.metadata.name, volume.name))
+        .collect()
+}
+
+pub(super) fn object_id((kind, name): KindAndName<'_>, namespace: &str) -> ObjectId {
     let namespaced = ApiKind::from_name(kind).is_some_and(|kind| kind.namespaced);
     ObjectId {
         kind: kind.to_owned(),
@@ -121,11 +137,14 @@ fn volume_references(volume: &Volume) -> Vec<KindAndName<'_>> {
     let publish_secret = driver.and_then(|driver| driver.node_publish_secret_ref.as_ref());
     // Of a former in-tree plugin: its CSI driver gets the Secret.
     let share = volume.azure_file.as_ref();
+    let claim = volume.persistent_volume_claim.as_ref();
     let projected = volume.projected.as_ref();
     let sources = projected.and_then(|projected| projected.sources.as_ref());
     map.map(|map| (CONFIG_MAP, map.name.as_str()))
         .into_iter()
         .chain(secret.map(|name| (SECRET, name)))
+        .chain(claim.map(|claim| (CLAIM, claim.claim_name.as_str())))
+        .chain(driver.map(|driver| (CSI_DRIVER, driver.driver.as_str())))
         .chain(publish_secret.map(|secret| (SECRET, secret.name.as_str())))
         .chain(share.map(|share| (SECRET, share.secret_name.as_str())))
         .chain(sources.into_iter().flatten().flat_map(projected_references))
@@ -226,7 +245,15 @@ mod tests {
                 volume(
                     json!({ "csi": { "driver": "d", "nodePublishSecretRef": { "name": "s" } } }),
                 ),
-                &["Secret ns/s"],
+                &["CSIDriver /d", "Secret ns/s"],
+            ),
+            (
+                volume(json!({ "persistentVolumeClaim": { "claimName": "data" } })),
+                &["PersistentVolumeClaim ns/data"],
+            ),
+            (
+                volume(json!({ "ephemeral": {} })),
+                &["PersistentVolumeClaim ns/p-v"],
             ),
             (
                 volume(json!({ "azureFile": { "secretName": "s", "shareName": "x" } })),
