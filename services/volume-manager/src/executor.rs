@@ -32,6 +32,8 @@ pub struct OperationExecutor {
     drivers: CsiDrivers,
     /// One operation at a time on each local volume.
     local_volumes: KeyedMutex,
+    /// One write at a time of each pod's metadata, in the order of the requests.
+    metadata: KeyedMutex,
 }
 
 impl OperationExecutor {
@@ -42,6 +44,7 @@ impl OperationExecutor {
             subprocesses,
             drivers: CsiDrivers::default(),
             local_volumes: KeyedMutex::default(),
+            metadata: KeyedMutex::default(),
         }
     }
 
@@ -154,6 +157,7 @@ impl OperationExecutor {
 
     async fn tear_down(&self, id: &VolumeId) -> Result<(), VolumeError> {
         let (layout, subprocesses) = (&self.layout, &self.subprocesses);
+        self.remove_host_paths(&id.uid).await?;
         match id.plugin.as_str() {
             layout::CSI_DEVICE => return self.drivers.tear_down(layout, id, subprocesses).await,
             layout::LOCAL_DEVICE => return device::unmap_local(layout, id, subprocesses).await,
@@ -178,6 +182,7 @@ impl OperationExecutor {
     }
 
     async fn remove_pod_dir(&self, uid: &str) -> Result<(), VolumeError> {
+        self.remove_host_paths(uid).await?;
         tear_down::unmount_all(&self.layout.pod(uid), uid, &self.subprocesses).await?;
         removal::pod_dir(&self.layout, uid, &self.subprocesses).await
     }
@@ -225,10 +230,19 @@ impl OperationExecutor {
         }
     }
 
+    /// Removes the stored host paths of a pod.
+    async fn remove_host_paths(&self, uid: &str) -> Result<(), VolumeError> {
+        let (layout, uid) = (self.layout.clone(), uid.to_owned());
+        let path = layout.metadata(&uid);
+        let _lock = self.metadata.lock(uid.clone()).await;
+        run_blocking(&path, move || metadata::remove_host_paths(&layout, &uid)).await
+    }
+
     /// Stores the metadata of a pod for the next process. A failure is logged only.
     pub async fn store_metadata(&self, metadata: PodMetadata) {
         let (layout, uid) = (self.layout.clone(), metadata.pod.uid.clone());
         let path = layout.metadata(&uid);
+        let _lock = self.metadata.lock(uid.as_str().to_owned()).await;
         let stored = run_blocking(&path, move || metadata::store(&layout, metadata)).await;
         if let Err(error) = stored {
             let error = report(&error);
@@ -249,4 +263,41 @@ async fn run_blocking<T: Send + 'static>(
     let span = tracing::Span::current();
     let done = tokio::task::spawn_blocking(move || span.in_scope(work)).await;
     done.unwrap_or_else(|_| Err(VolumeError::Aborted(path.to_owned())))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+    use crate::core::pod::PodName;
+
+    #[tokio::test]
+    async fn torn_down_volumes_are_not_stored_as_complete() {
+        for plugin in [layout::CSI, layout::CSI_DEVICE, layout::EMPTY_DIR] {
+            let temp = tempfile::tempdir().unwrap();
+            let layout = Layout::new(temp.path());
+            let id = VolumeId::new("u1", plugin, "pv");
+            std::fs::create_dir_all(layout.pod("u1")).unwrap();
+            let at = layout.mounted(&id).display().to_string();
+            let stored = PodMetadata {
+                pod: PodName {
+                    uid: "u1".into(),
+                    name: "p".to_owned(),
+                    ..PodName::default()
+                },
+                host_paths: BTreeMap::from([("v".to_owned(), at)]),
+            };
+            let subprocesses = Subprocesses::new(&crate::DESCRIPTOR);
+            let executor = OperationExecutor::new(layout.clone(), subprocesses);
+            executor.store_metadata(stored.clone()).await;
+            assert_eq!(metadata::load(&layout, &id.uid), stored);
+            let (cancel, progress) = (CancellationToken::new(), OwnershipProgress::default());
+            let tear_down = Operation::TearDown(id.clone());
+            // Whether it succeeds or not: a part of the volume may be gone.
+            let _ = executor.execute(&tear_down, &cancel, &progress).await;
+            let left = metadata::load(&layout, &id.uid);
+            assert_eq!((left.pod, left.host_paths), (stored.pod, BTreeMap::new()));
+        }
+    }
 }

@@ -57,9 +57,12 @@ fn pod(layout: &Layout, uid: &PodUid, mounts: &[Mount]) -> Result<ReconstructedP
         for name in list(&links.unwrap_or_default())? {
             let id = VolumeId::new(uid.clone(), plugin, &name);
             let bound = layout.device(&id);
+            // Its link may lead to a file system that does not answer.
+            let is_mapped = mounts.iter().any(|mount| mount.mount_point == bound);
             let volume = ReconstructedVolume {
-                // Its link may lead to a file system that does not answer.
-                ready: mounts.iter().any(|mount| mount.mount_point == bound),
+                // A driver expands its device after it is mapped.
+                ready: is_mapped
+                    && (plugin != layout::CSI_DEVICE || is_stored(&metadata, layout, &id)),
                 in_use: data::in_use(&csi::device::data_file(layout, &name))
                     .filter(|_| plugin == layout::CSI_DEVICE),
             };
@@ -69,16 +72,22 @@ fn pod(layout: &Layout, uid: &PodUid, mounts: &[Mount]) -> Result<ReconstructedP
     Ok(ReconstructedPod { metadata, volumes })
 }
 
+/// Whether the pod's metadata, which is stored once all volumes are set up, has the volume. There is none
+/// of a volume that a kubelet has set up.
+fn is_stored(metadata: &PodMetadata, layout: &Layout, id: &VolumeId) -> bool {
+    let at = layout.mounted(id);
+    let mut stored = metadata.host_paths.values();
+    stored.any(|path| Path::new(path) == at)
+}
+
 /// Whether the volume was set up completely, and is still mounted if it has to be.
 fn is_ready(layout: &Layout, id: &VolumeId, mounts: &[Mount], metadata: &PodMetadata) -> bool {
     let path = layout.volume(id);
     let at = layout.mounted(id);
     let mounted = mounts.iter().rev().find(|mount| mount.mount_point == at);
     if id.plugin == layout::CSI {
-        // Its ownership is changed after it is mounted. The metadata is stored after that; there is
-        // none of a volume that a kubelet has mounted.
-        let mut stored = metadata.host_paths.values();
-        return mounted.is_some() && stored.any(|path| Path::new(path) == at);
+        // Its ownership is changed after it is mounted.
+        return mounted.is_some() && is_stored(metadata, layout, id);
     }
     if !layout::is_owned(&id.plugin) {
         return mounted.is_some();
@@ -111,13 +120,22 @@ mod tests {
             (layout::LOCAL, true, false, true),
             (layout::NFS, true, false, true),
             (layout::NFS, false, false, false),
+            (layout::CSI_DEVICE, true, true, true),
+            (layout::CSI_DEVICE, true, false, false),
+            (layout::CSI_DEVICE, false, true, false),
+            (layout::LOCAL_DEVICE, true, false, true),
+            (layout::LOCAL_DEVICE, false, false, false),
         ] {
             let temp = tempfile::tempdir().unwrap();
             let layout = Layout::new(temp.path());
             let id = VolumeId::new("u1", plugin, "v");
             std::fs::create_dir_all(layout.volume(&id)).unwrap();
             let at = layout.mounted(&id).display().to_string();
-            let line = format!("36 35 98:0 / {at} rw - ext4 /dev/x rw\n");
+            let mount_point = match layout::device_plugin(plugin) {
+                Some(_) => layout.device(&id).display().to_string(),
+                None => at.clone(),
+            };
+            let line = format!("36 35 98:0 / {mount_point} rw - ext4 /dev/x rw\n");
             let mounts = match is_mounted {
                 true => mountinfo::parse(line.as_bytes()),
                 false => Vec::new(),

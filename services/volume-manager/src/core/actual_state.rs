@@ -132,7 +132,8 @@ impl ActualStateOfWorld {
         self.pods.entry(uid.clone()).or_default();
     }
 
-    /// What was stored of a pod when this process started.
+    /// What was stored of a pod when this process started, without host paths once its volumes are torn
+    /// down.
     pub(super) fn metadata(&self, uid: &str) -> Option<&PodMetadata> {
         self.metadata.get(uid)
     }
@@ -175,11 +176,13 @@ impl ActualStateOfWorld {
                 volume.in_use = plan.in_use().or(volume.in_use.take());
             }
             Operation::TearDown(id) => {
+                self.remove_host_paths(&id.uid);
                 if let Some(volume) = self.volume_mut(id) {
                     volume.operation.start(None);
                 }
             }
             Operation::RemovePodDir(uid) => {
+                self.remove_host_paths(uid);
                 self.pods
                     .entry(uid.clone())
                     .or_default()
@@ -254,6 +257,13 @@ impl ActualStateOfWorld {
             }
         }
         Finished::Changed
+    }
+
+    /// The volumes of the pod as they were stored are torn down: its next ones are others.
+    fn remove_host_paths(&mut self, uid: &str) {
+        if let Some(metadata) = self.metadata.get_mut(uid) {
+            metadata.host_paths.clear();
+        }
     }
 
     fn volume_mut(&mut self, id: &VolumeId) -> Option<&mut ActualVolume> {

@@ -114,6 +114,27 @@ fn reconstructed(uid: &str) -> ReconstructedPod {
 }
 
 #[test]
+fn host_paths_of_torn_down_volumes_are_not_those_of_the_next() {
+    let mut state = state(vec![reconstructed("u")]);
+    let host = |state: &StateOfWorld| {
+        let all = phases(state, "u").into_iter();
+        all.filter(|(name, ..)| name == "host")
+            .map(|it| it.1)
+            .next()
+    };
+    state.apply("d", 1, name("u"), spec("m")).unwrap();
+    assert_eq!(host(&state), Some(VolumePhase::Mounted));
+    state.release("d", 2, name("u")).unwrap();
+    for operation in state.start_operations(at(0)) {
+        let result = Err("not responding".into());
+        state.finish_operation(OperationResult { operation, result }, at(0));
+    }
+    state.apply("d", 3, name("u"), spec("m")).unwrap();
+    assert_eq!(host(&state), Some(VolumePhase::Waiting));
+    assert_eq!(state.metadata_to_store(&"u".into()), None);
+}
+
+#[test]
 fn volumes_that_take_only_local_files_are_imminent() {
     let mut state = state(vec![]);
     state.apply("d", 1, name("u"), spec("m")).unwrap();

@@ -3,7 +3,7 @@
 
 use std::ffi::OsStr;
 use std::fs;
-use std::os::unix::fs::symlink;
+use std::os::unix::fs::{FileTypeExt, MetadataExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -42,7 +42,7 @@ impl SubprocessTask for MapDeviceTask {
     }
 
     fn run(self, _progress: &mut TaskProgress<()>) -> Self::Output {
-        bind(&self.device, &self.at).map_err(|error| report(&error))?;
+        rebind(&self.device, &self.at)?;
         if loop_devices(&self.at).is_empty() {
             losetup(&["-f".as_ref(), self.at.as_os_str()], &self.at)?;
         }
@@ -60,12 +60,7 @@ impl SubprocessTask for UnmapDeviceTask {
     }
 
     fn run(self, _progress: &mut TaskProgress<()>) -> Self::Output {
-        for device in loop_devices(&self.at) {
-            losetup(&["-d".as_ref(), device.as_os_str()], &self.at)?;
-        }
-        let unmounted = mount::unmount(&self.at)
-            .and_then(|()| ignore_missing(&self.at, fs::remove_file(&self.at)));
-        unmounted.map_err(|error| report(&error))
+        unbind(&self.at)
     }
 }
 
@@ -147,14 +142,49 @@ pub async fn unmap_local(
     unlink(layout, id).await
 }
 
+/// Binds the device, also where another one is bound, which the driver has published before.
+fn rebind(device: &Path, at: &Path) -> Result<(), String> {
+    if is_bound(device, at).map_err(|error| report(&error))? {
+        return Ok(());
+    }
+    unbind(at)?;
+    bind(device, at).map_err(|error| report(&error))
+}
+
+/// Whether this device, and no other, is bound for the pod.
+fn is_bound(device: &Path, at: &Path) -> Result<bool, VolumeError> {
+    if mount::table()?.iter().all(|mount| mount.mount_point != at) {
+        return Ok(false);
+    }
+    let metadata = |path: &Path| {
+        fs::metadata(path).map_err(|source| VolumeError::Open {
+            path: path.to_owned(),
+            source,
+        })
+    };
+    let (device, bound) = (metadata(device)?, metadata(at)?);
+    let is_device = |of: &fs::Metadata| of.file_type().is_block_device();
+    // A driver may make another node of the same device each time that it publishes it.
+    Ok(match is_device(&device) && is_device(&bound) {
+        true => device.rdev() == bound.rdev(),
+        false => (device.dev(), device.ino()) == (bound.dev(), bound.ino()),
+    })
+}
+
+/// Closes what keeps the device open, and removes its bind mount.
+fn unbind(at: &Path) -> Result<(), String> {
+    for device in loop_devices(at) {
+        losetup(&["-d".as_ref(), device.as_os_str()], at)?;
+    }
+    let unmounted = mount::unmount(at).and_then(|()| ignore_missing(at, fs::remove_file(at)));
+    unmounted.map_err(|error| report(&error))
+}
+
 fn bind(device: &Path, at: &Path) -> Result<(), VolumeError> {
     let failed = |source| VolumeError::Write {
         path: at.to_owned(),
         source,
     };
-    if mount::table()?.iter().any(|mount| mount.mount_point == at) {
-        return Ok(());
-    }
     if let Some(parent) = at.parent() {
         dir::create_all(parent, 0o755).map_err(failed)?;
     }
@@ -212,5 +242,35 @@ fn ignore_missing(path: &Path, removed: std::io::Result<()>) -> Result<(), Volum
             source: error,
         }),
         _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Files, in place of devices.
+    #[test]
+    fn another_device_at_the_path_is_replaced() {
+        if !rustix::process::geteuid().is_root() {
+            return;
+        }
+        let temp = tempfile::tempdir().unwrap();
+        let dir = fs::canonicalize(temp.path()).unwrap();
+        let at = dir.join("dev/u1");
+        let device = |name: &str| {
+            let path = dir.join(name);
+            fs::write(&path, name).unwrap();
+            path
+        };
+        let (first, second) = (device("first"), device("second"));
+        for (device, content) in [(&first, "first"), (&first, "first"), (&second, "second")] {
+            rebind(device, &at).unwrap();
+            assert_eq!(fs::read_to_string(&at).unwrap(), content);
+            let table = mount::table().unwrap();
+            assert_eq!(table.iter().filter(|m| m.mount_point == at).count(), 1);
+        }
+        unbind(&at).unwrap();
+        assert!(!at.exists());
     }
 }

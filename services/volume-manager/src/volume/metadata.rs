@@ -88,6 +88,24 @@ pub fn store(layout: &Layout, metadata: PodMetadata) -> Result<(), VolumeError> 
     file.save(&data).map_err(VolumeError::Metadata)
 }
 
+/// Removes the host paths of a pod whose volumes are about to be torn down: they say that the volumes
+/// are complete, and the same pod's next ones are not yet.
+pub fn remove_host_paths(layout: &Layout, uid: &str) -> Result<(), VolumeError> {
+    let file = state_file(layout, uid);
+    let removed = match file.load() {
+        Ok(None) => return Ok(()),
+        Ok(Some(data)) if data.host_paths.is_empty() => return Ok(()),
+        Ok(Some(mut data)) => {
+            data.host_paths.clear();
+            // They do not outlive a crash of the node either. A full disk delays no unmount.
+            let saved = file.clone().without_sync().save(&data);
+            saved.or_else(|_| file.remove())
+        }
+        Err(_) => file.remove(),
+    };
+    removed.map_err(VolumeError::Metadata)
+}
+
 #[cfg(test)]
 mod tests {
     use serde_json::{Value, json};
@@ -98,6 +116,18 @@ mod tests {
 
     fn host_paths() -> BTreeMap<String, String> {
         BTreeMap::from([("h".to_owned(), "/tmp".to_owned())])
+    }
+
+    #[test]
+    fn unusable_metadata_is_removed_with_its_host_paths() {
+        let temp = tempfile::tempdir().unwrap();
+        let layout = Layout::new(temp.path());
+        let path = layout.metadata("u1");
+        remove_host_paths(&layout, "u1").unwrap();
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(&path, "{").unwrap();
+        remove_host_paths(&layout, "u1").unwrap();
+        assert!(!path.exists());
     }
 
     #[test]
@@ -129,6 +159,11 @@ mod tests {
             let stored: Value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
             assert_eq!(stored["data"]["boot_id"], this_boot.as_str(), "{boot_id}");
             assert_eq!(load(&layout, &"u1".into()).host_paths, host_paths());
+
+            remove_host_paths(&layout, "u1").unwrap();
+            let metadata = load(&layout, &"u1".into());
+            assert_eq!(metadata.pod.name, "n", "{boot_id}");
+            assert_eq!(metadata.host_paths, BTreeMap::new(), "{boot_id}");
         }
     }
 }
