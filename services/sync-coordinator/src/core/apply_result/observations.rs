@@ -74,10 +74,13 @@ pub fn on_observed(
 ) -> ReportOutcome {
     let last = &pod.last_reported;
     if reported.observed_at < last.observed_at {
-        return match reported.has_same_content(last) {
-            _ if !is_order_unknown(last, &reported, now) => ReportOutcome::Overtaken,
-            true => ReportOutcome::Repeated,
-            false => ReportOutcome::Conflicting,
+        if !is_order_unknown(last, &reported, now) {
+            return ReportOutcome::Overtaken;
+        }
+        return if reported.has_same_content(last) {
+            ReportOutcome::Repeated
+        } else {
+            ReportOutcome::Conflicting
         };
     }
     pod.last_reported = Rc::new(reported);
