@@ -69,8 +69,7 @@ pub(super) fn start_step(effects: &dyn Effects, state: &mut State, uid: &str, st
             _ => None,
         }
         .unwrap_or_default(),
-        checkpoint: matches!(key, StepKey::Checkpoint | StepKey::Resize)
-            .then(|| step.checkpoint_after(&pod.checkpoint)),
+        checkpoint: (key == StepKey::Checkpoint).then(|| step.checkpoint_after(&pod.checkpoint)),
         step,
         sequence,
         client_epoch: state.volumes.client_epoch(),

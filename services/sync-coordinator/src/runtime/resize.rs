@@ -7,15 +7,14 @@ use polylet_model::resources::{PodResources, SandboxResources};
 use polylet_model::{Manifest, resources};
 
 use super::cgroup::{self, CgroupSettings};
-use super::{RuntimeManager, StepContext, failure, require_manifest, save_checkpoint};
+use super::{RuntimeManager, StepContext, failure, require_manifest};
 use crate::core::step::{ContainerResize, ResizedResource};
 use crate::core::step::{StepFailure, StepOutcome};
 
 /// The reason of all failures.
 const REASON: &str = "ResizePodInPlaceError";
 
-/// Applies the allocated resources to the pod's cgroup and running containers, and saves the
-/// checkpoint.
+/// Applies the allocated resources to the pod's cgroup and running containers.
 pub async fn resize(
     manager: &Rc<RuntimeManager>,
     context: &StepContext,
@@ -24,7 +23,7 @@ pub async fn resize(
     let resized = apply(manager, context, changes).await;
     resized.map_err(|error| failure(REASON, error))?;
     cgroup::update_weights(manager, context.qos_requests).await;
-    save_checkpoint(manager, context).await
+    Ok(StepOutcome::Done)
 }
 
 async fn apply(

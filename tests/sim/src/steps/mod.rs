@@ -164,8 +164,7 @@ fn start_step(world: &mut World, incarnation: u32, context: &StepContext) -> Opt
         Step::Checkpoint
         | Step::CheckpointTermination(_)
         | Step::CheckpointTerminated
-        | Step::CheckpointAllocation { .. }
-        | Step::Resize { .. } => {
+        | Step::CheckpointAllocation { .. } => {
             if flaky(world, 5) {
                 *world.disk.failed.entry(uid).or_default() += 1;
                 return failed(step_failure("JournalError", "no space left"));
@@ -183,6 +182,7 @@ fn start_step(world: &mut World, incarnation: u32, context: &StepContext) -> Opt
             world.disk.cgroups.insert(uid);
             Some(StepOutcome::Done)
         }
+        Step::Resize { .. } => Some(StepOutcome::Done),
         Step::RemoveCgroup => {
             invariants::removal::check_removal(world, &uid, "cgroup");
             if flaky(world, 5) {

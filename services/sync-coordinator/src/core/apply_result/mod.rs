@@ -156,6 +156,8 @@ fn on_succeeded(pod: &mut PodSyncStatus, step: Step, outcome: StepOutcome, now: 
         }
         (step @ Step::Resize { .. }, _) => {
             pod.checkpoint = step.checkpoint_after(&pod.checkpoint);
+            // Saved by a step of its own: a termination may have been saved since the resize began.
+            pod.checkpointed = false;
             pod.cgroup_ready = true;
         }
         (Step::CheckpointTerminated, _) => pod.checkpoint.terminated = true,

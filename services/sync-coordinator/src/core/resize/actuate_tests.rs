@@ -4,6 +4,7 @@ use polylet_model::ResizableResources;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
+use crate::core::admission;
 use crate::core::runtime_state::ContainerState;
 use crate::core::step::{ContainerResize, ResizedResource, Step, StepFailure, StepKey};
 use crate::core::test_support::{TestEnv, manifest};
@@ -160,6 +161,35 @@ fn a_resize_waits_for_a_container_in_creation() {
     let created = env.runtime.newest_container("b").unwrap();
     assert_eq!(created.created_resources.unwrap().cpu_limit, 2000);
     assert_eq!(resized(&env).len(), 1, "{:?}", env.history);
+}
+
+#[test]
+fn a_resize_is_stored_without_undoing_a_termination_that_was_stored_meanwhile() {
+    for terminates in [false, true] {
+        let mut env = running(json!([]));
+        let resized = spec(&sized("2", "1Gi"), &sized("1", "1Gi"), &json!([]));
+        update(&mut env, resized);
+        let allocation = env.start_steps().remove(0);
+        env.finish(&allocation);
+        let resize = env.start_steps().remove(0);
+        assert_eq!(resize.key(), StepKey::Resize);
+        if terminates {
+            env.pod.eviction = Some(admission::preempted(env.now));
+            let termination = env.start_steps().remove(0);
+            assert!(matches!(termination, Step::CheckpointTermination(_)));
+            env.finish(&termination);
+        }
+        env.finish(&resize);
+        let stored = |env: &TestEnv| env.disk.as_ref().map(|disk| disk.termination.is_some());
+        assert_eq!(stored(&env), Some(terminates));
+        let keys = env.planned_keys();
+        assert!(keys.contains(&StepKey::Checkpoint), "{keys:?}");
+        env.run_until_idle();
+        assert_eq!(stored(&env), Some(terminates));
+        let disk = env.disk.unwrap();
+        assert_eq!(disk.cgroup_resources, None);
+        assert_eq!(disk.actual_resources, env.pod.checkpoint.actual_resources);
+    }
 }
 
 #[test]

@@ -39,7 +39,7 @@ pub enum Step {
         generation: i64,
     },
     /// Resize the pod's cgroup and its running containers to the allocation: memory before CPU, and
-    /// containers in this order.
+    /// containers in this order. [`Step::Checkpoint`] follows; until then the resize may be repeated.
     Resize {
         /// The containers whose resources change.
         changes: Vec<ContainerResize>,
@@ -242,7 +242,7 @@ impl Step {
         }
     }
 
-    /// The checkpoint that the step stores.
+    /// The checkpoint that the step stores, or that is to be stored after it.
     pub fn checkpoint_after(&self, before: &PodCheckpoint) -> PodCheckpoint {
         let mut checkpoint = before.clone();
         match self {

@@ -17,8 +17,7 @@ impl TestEnv {
             Step::Checkpoint => self.disk = Some(self.pod.checkpoint.clone()),
             step @ (Step::CheckpointTermination(_)
             | Step::CheckpointTerminated
-            | Step::CheckpointAllocation { .. }
-            | Step::Resize { .. }) => {
+            | Step::CheckpointAllocation { .. }) => {
                 self.disk = Some(step.checkpoint_after(&self.pod.checkpoint));
             }
             Step::CreateSandbox { attempt } => return self.create_sandbox(attempt),
@@ -117,7 +116,7 @@ impl TestEnv {
                 self.volumes = None;
                 self.pod.volumes.reported = None;
             }
-            Step::EnsureCgroup | Step::RemoveCgroup | Step::RemoveFiles => {}
+            Step::Resize { .. } | Step::EnsureCgroup | Step::RemoveCgroup | Step::RemoveFiles => {}
         }
         StepOutcome::Done
     }
