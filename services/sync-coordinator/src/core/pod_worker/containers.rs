@@ -107,9 +107,11 @@ fn sync_running(
         PostStartProgress::Done => {
             if let Some(options) = kill_options(view, pod, spec, running) {
                 kill_container::kill_container(view, running, options, plan);
-                replacement::report_stop(pod, spec, running, options, plan);
+                if options.restart {
+                    replacement::report_stop(spec, running, plan);
+                }
             }
-            replacement::report_replaced(view, pod, spec, plan);
+            replacement::report_replaced(view, spec, plan);
         }
     }
 }
@@ -119,7 +121,8 @@ fn spec_changed(container: &ContainerRecord, spec: &ContainerSpecView) -> bool {
 }
 
 /// Whether a running container must be killed, and how. A stop in progress is completed: the preStop
-/// hook may already have shut the container's service down.
+/// hook may already have shut the container's service down. A changed spec and a resize restart it whatever
+/// its policy.
 fn kill_options(
     view: &View<'_>,
     pod: &PodSpecView,
@@ -144,9 +147,10 @@ fn kill_options(
     } else {
         spec.liveness_grace_period
     };
-    Some(KillOptions::restart(
-        grace_period.unwrap_or(pod.grace_period),
-    ))
+    Some(KillOptions {
+        restart: restart::after_kill(pod, spec),
+        ..KillOptions::stop(grace_period.unwrap_or(pod.grace_period))
+    })
 }
 
 /// Whether no regular container runs or will run again.
@@ -165,7 +169,7 @@ fn start(
 ) {
     create_or_start(view, pod, sandbox, spec, plan, order);
     restart::report_backoff_until_created(view, pod, spec, plan);
-    replacement::report_replaced(view, pod, spec, plan);
+    replacement::report_replaced(view, spec, plan);
 }
 
 fn create_or_start(

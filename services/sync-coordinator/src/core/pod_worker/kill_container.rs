@@ -24,7 +24,7 @@ const TOLERANCE: SignedDuration = SignedDuration::from_secs(1);
 pub struct KillOptions {
     /// Grace period in seconds for hook and stop together.
     pub grace_period: u32,
-    /// The container is replaced afterwards.
+    /// The container is replaced afterwards, whatever its exit code.
     pub restart: bool,
     /// The stop waits for dependent containers to exit, within the grace period.
     pub after_dependents: bool,

@@ -5,13 +5,14 @@ use polylet_model::ContainerKind;
 use super::kill_container::{self, KillOptions};
 use super::lifecycle_hooks;
 use crate::core::plan::Plan;
+use crate::core::pod_worker::replacement;
 use crate::core::runtime_state::ContainerRecord;
 use crate::core::step::{Step, StepKey};
 use crate::core::view::View;
 
 /// Stops every container, then every sandbox; true when all are stopped. All preStop hooks run at
 /// once. Regular containers stop at once; sidecars after them in reverse order, as long as the grace
-/// period lasts.
+/// period lasts. A restart replaces the containers that a new sandbox gets.
 pub fn kill_pod(view: &View<'_>, options: KillOptions, plan: &mut Plan) -> bool {
     let observed = view.observed();
     let mut stopped = true;
@@ -33,8 +34,12 @@ pub fn kill_pod(view: &View<'_>, options: KillOptions, plan: &mut Plan) -> bool 
         stopped = false;
     }
     for container in observed.containers.iter().filter(|c| c.may_run()) {
+        let spec = view.pod.spec.as_deref();
+        let restarts =
+            spec.is_some_and(|spec| replacement::restarts_with_sandbox(view, spec, container));
         let options = KillOptions {
             after_dependents: has_running_dependents(view, container),
+            restart: options.restart && restarts,
             ..options
         };
         kill_container::kill_container(view, container, options, plan);

@@ -1,10 +1,10 @@
 //! Whether a container gets a successor. One that is stopped to be replaced gets it whatever its exit code: upstream
-//! starts it in the same synchronization, and publishes no status in between.
+//! starts it in the same synchronization, and publishes no status in between. After any other stop the exit code
+//! decides, by rules and policy, as after an exit without one.
 
 use polylet_model::ContainerKind;
 use polylet_model::constants::reason;
 
-use super::kill_container::KillOptions;
 use super::restart;
 use crate::core::plan::Plan;
 use crate::core::pod_spec::{ContainerSpecView, PodSpecView};
@@ -27,9 +27,7 @@ pub fn should_restart(
         ContainerState::Created => true,
         ContainerState::Unknown => spec.kind != ContainerKind::Ephemeral,
         ContainerState::Exited if container.aborted => true,
-        ContainerState::Exited if is_pending(view, spec, container) => {
-            has_successor(pod, spec, container)
-        }
+        ContainerState::Exited if is_pending(view, spec, container) => true,
         // The OOM killer ended one of its processes, and the container exited with zero.
         ContainerState::Exited
             if spec.kind == ContainerKind::Init
@@ -54,27 +52,14 @@ pub fn has_completed_for_good(
         && !should_restart(view, pod, spec, Some(container))
 }
 
-/// Publishes that a container is stopped to be replaced, if it is.
-pub fn report_stop(
-    pod: &PodSpecView,
-    spec: &ContainerSpecView,
-    container: &ContainerRecord,
-    options: KillOptions,
-    plan: &mut Plan,
-) {
-    if options.restart && has_successor(pod, spec, container) {
-        plan.set_waiting(&spec.name, reason::REPLACEMENT, &container.id, None);
-    }
+/// Publishes that a container is stopped to be replaced.
+pub fn report_stop(spec: &ContainerSpecView, container: &ContainerRecord, plan: &mut Plan) {
+    plan.set_waiting(&spec.name, reason::REPLACEMENT, &container.id, None);
 }
 
 /// Publishes that a container was stopped to be replaced: until its successor runs, and beyond that, as
 /// those who publish its status may hear of the successor later.
-pub fn report_replaced(
-    view: &View<'_>,
-    pod: &PodSpecView,
-    spec: &ContainerSpecView,
-    plan: &mut Plan,
-) {
+pub fn report_replaced(view: &View<'_>, spec: &ContainerSpecView, plan: &mut Plan) {
     let records = view.observed().containers.iter();
     let of_name = records.filter(|record| record.name == spec.name);
     let Some(newest) = of_name.clone().max_by_key(|record| record.attempt) else {
@@ -90,7 +75,7 @@ pub fn report_replaced(
     };
     let is_replaced = match newest.state {
         ContainerState::Running => restart::was_killed_for_restart(view, &last.id),
-        _ => is_pending(view, spec, last) && has_successor(pod, spec, last),
+        _ => is_pending(view, spec, last),
     };
     if is_replaced {
         plan.set_waiting(&spec.name, reason::REPLACEMENT, &last.id, None);
@@ -103,15 +88,11 @@ pub fn report_with_sandbox(view: &View<'_>, pod: &PodSpecView, plan: &mut Plan) 
     for spec in pod.containers_of_kind(ContainerKind::Regular) {
         match view.observed().newest_container(&spec.name) {
             Some(running) if running.may_run() => {
-                let stop = view.pod.lifecycle.stops.get(&running.id);
-                let options = KillOptions {
-                    // An earlier stop that was for good remains so.
-                    restart: stop.is_none_or(|stop| stop.restart),
-                    ..KillOptions::stop(pod.grace_period)
-                };
-                report_stop(pod, spec, running, options, plan);
+                if restarts_with_sandbox(view, pod, running) {
+                    report_stop(spec, running, plan);
+                }
             }
-            _ => report_replaced(view, pod, spec, plan),
+            _ => report_replaced(view, spec, plan),
         }
     }
 }
@@ -124,7 +105,7 @@ pub fn report_during_init(view: &View<'_>, pod: &PodSpecView, plan: &mut Plan) {
         let last = view.observed().newest_container(&spec.name);
         let exited = last.filter(|last| last.state == ContainerState::Exited);
         if exited.is_some_and(|exited| !restart::after_exit(pod, spec, exited.exit_code)) {
-            report_replaced(view, pod, spec, plan);
+            report_replaced(view, spec, plan);
         }
     }
 }
@@ -144,14 +125,18 @@ fn is_delayed(view: &View<'_>, spec: &ContainerSpecView, exited: &ContainerRecor
     times.is_some_and(|(not_before, finished_at)| not_before > finished_at)
 }
 
-/// Whether a container that is stopped for a restart gets a successor: always with another spec, else if
-/// its policy restarts it.
-pub fn has_successor(
+/// Whether a container that is killed with its lost sandbox gets a successor: always with another spec, else if
+/// its policy restarts it. What an earlier stop has decided remains.
+pub fn restarts_with_sandbox(
+    view: &View<'_>,
     pod: &PodSpecView,
-    spec: &ContainerSpecView,
     container: &ContainerRecord,
 ) -> bool {
-    container.hash != spec.hash || restart::after_kill(pod, spec)
+    if let Some(stop) = view.pod.lifecycle.stops.get(&container.id) {
+        return stop.restart;
+    }
+    pod.container(&container.name)
+        .is_some_and(|spec| container.hash != spec.hash || restart::after_kill(pod, spec))
 }
 
 /// Whether a step of the successor's start has failed since the exit.

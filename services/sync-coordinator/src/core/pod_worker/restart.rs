@@ -22,7 +22,7 @@ pub(super) const EXIT_CODE_KILLED: i32 = 137;
 /// call returns.
 pub fn was_killed_for_restart(view: &View<'_>, id: &str) -> bool {
     let stop = view.pod.lifecycle.stops.get(id);
-    view.pod.probe_failures.contains_key(id) || stop.is_some_and(|stop| stop.restart)
+    stop.is_some_and(|stop| stop.restart)
 }
 
 /// Whether the restart policy restarts a container after an exit with this code.
@@ -32,8 +32,8 @@ pub fn after_exit(pod: &PodSpecView, spec: &ContainerSpecView, exit_code: i32) -
         != RestartDecision::NoRestart
 }
 
-/// Whether the restart policy restarts a container that was killed for a failed probe or together
-/// with its sandbox.
+/// Whether the restart policy restarts a container that is killed for a failed probe or together
+/// with its sandbox. Its rules do not count, as there is no exit code yet.
 pub fn after_kill(pod: &PodSpecView, spec: &ContainerSpecView) -> bool {
     restart::after_kill(spec.kind, &spec.spec, pod.restart_policy) != RestartDecision::NoRestart
 }

@@ -14,7 +14,7 @@ use polylet_model::restart::RestartDecision;
 use super::kill_container::{self, KillOptions};
 use crate::core::plan::Plan;
 use crate::core::pod_spec::PodSpecView;
-use crate::core::pod_worker::restart;
+use crate::core::pod_worker::{replacement, restart};
 use crate::core::runtime_state::{ContainerRecord, ContainerState};
 use crate::core::step::{Step, StepKey};
 use crate::core::view::{PendingRestart, View};
@@ -75,8 +75,8 @@ pub fn is_in_progress(view: &View<'_>, pod: &PodSpecView) -> bool {
     containers.iter().any(|c| requests_restart(view, pod, c))
 }
 
-/// Whether a container's own exit requests the restart. A container that was killed, for a probe or
-/// with its sandbox, does not.
+/// Whether a container's exit requests the restart, whoever ended it. One that is being replaced does not: upstream
+/// sees no exit of it.
 fn requests_restart(view: &View<'_>, pod: &PodSpecView, container: &ContainerRecord) -> bool {
     let Some(spec) = pod.container(&container.name) else {
         return false;
@@ -87,8 +87,7 @@ fn requests_restart(view: &View<'_>, pod: &PodSpecView, container: &ContainerRec
             .observed()
             .newest_container(&container.name)
             .is_some_and(|newest| newest.id == container.id)
-        && !view.pod.lifecycle.stops.contains_key(&container.id)
-        && !view.pod.probe_failures.contains_key(&container.id)
+        && !replacement::is_pending(view, spec, container)
         && polylet_model::restart::after_exit(
             spec.kind,
             &spec.spec,
@@ -97,23 +96,29 @@ fn requests_restart(view: &View<'_>, pod: &PodSpecView, container: &ContainerRec
         ) == RestartDecision::RestartAll
 }
 
+/// Whether a container was killed for the restart: that alone is without a grace period if the pod has one. It has
+/// not crashed, though its exit code may request the restart as well.
+fn was_reset(view: &View<'_>, pod: &PodSpecView, container: &ContainerRecord) -> bool {
+    let stop = view.pod.lifecycle.stops.get(&container.id);
+    stop.is_some_and(|stop| !stop.restart && stop.grace_period == 0) && pod.grace_period > 0
+}
+
 fn remove(view: &View<'_>, pod: &PodSpecView, container: &ContainerRecord, plan: &mut Plan) {
     let (id, name) = (container.id.clone(), container.name.clone());
     if view.in_flight(&StepKey::StartContainer(name.clone())) {
         return;
     }
     if let Some(spec) = pod.container(&name) {
-        let requested = requests_restart(view, pod, container);
+        let crashed = requests_restart(view, pod, container) && !was_reset(view, pod, container);
         let next = restart::next_attempt(view, spec);
         let pending = PendingRestart {
             attempt: next.attempt,
-            // Only the requesting container has crashed.
-            backoff_step: if requested {
+            backoff_step: if crashed {
                 next.backoff_step
             } else {
                 container.backoff_step
             },
-            not_before: next.not_before.filter(|_| requested),
+            not_before: next.not_before.filter(|_| crashed),
         };
         if view.pod.lifecycle.pending_restarts.get(&name) != Some(&pending) {
             plan.pending_restarts.push((name.clone(), pending));

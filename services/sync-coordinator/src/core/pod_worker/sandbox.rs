@@ -8,7 +8,7 @@ use super::kill_container::KillOptions;
 use super::kill_pod::kill_pod;
 use crate::core::plan::{NETWORK_NOT_READY, Plan};
 use crate::core::pod_spec::{ContainerSpecView, PodSpecView};
-use crate::core::pod_worker::{images, replacement, restart, volumes};
+use crate::core::pod_worker::{images, replacement, restart, restart_all_containers, volumes};
 use crate::core::runtime_state::{ContainerState, SandboxRecord};
 use crate::core::step::{Step, StepKey};
 use crate::core::view::View;
@@ -129,7 +129,7 @@ fn stop_extra_sandboxes(view: &View<'_>, current: &SandboxRecord, plan: &mut Pla
 /// Whether a lost sandbox is created again: not when no container would start in it.
 fn should_recreate(view: &View<'_>, spec: &PodSpecView) -> bool {
     let observed = view.observed();
-    if observed.containers.is_empty() {
+    if observed.containers.is_empty() || restart_all_containers::is_in_progress(view, spec) {
         return true;
     }
     let never_restarts = |container| !restart::after_kill(spec, container);
@@ -145,7 +145,7 @@ fn should_recreate(view: &View<'_>, spec: &PodSpecView) -> bool {
 fn would_start(view: &View<'_>, spec: &PodSpecView, container: &ContainerSpecView) -> bool {
     match view.observed().newest_container(&container.name) {
         // It is killed before the sandbox is created.
-        Some(last) if last.may_run() => replacement::has_successor(spec, container, last),
+        Some(last) if last.may_run() => replacement::restarts_with_sandbox(view, spec, last),
         Some(last) => !replacement::has_completed_for_good(view, spec, container, last),
         None => true,
     }

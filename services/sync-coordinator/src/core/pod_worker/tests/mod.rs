@@ -9,6 +9,7 @@ mod at_rest;
 mod cleanup;
 mod convergence;
 mod devices;
+mod exits_after_kills;
 mod grace_periods;
 mod images;
 mod lifecycle_hooks;

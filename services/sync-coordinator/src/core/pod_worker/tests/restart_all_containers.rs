@@ -5,9 +5,8 @@ use serde_json::{Value, json};
 
 use super::stop_of;
 use crate::core::pod_worker::restart::unused_attempt;
-use crate::core::step::{Step, StepKey};
+use crate::core::step::Step;
 use crate::core::test_support::TestEnv;
-use crate::core::view::ProbeFailure;
 
 fn spec() -> Value {
     let rules = json!([{"action": "RestartAllContainers",
@@ -121,30 +120,6 @@ fn repeated_requests_back_off() {
     env.run_until_idle();
     assert_eq!(env.running_names(), ["i"]);
     assert_eq!(env.runtime.newest_container("i").unwrap().attempt, 2);
-}
-
-#[test]
-fn a_killed_container_does_not_request_a_restart() {
-    let mut spec = spec();
-    spec["containers"][0]["restartPolicy"] = json!("Always");
-    let mut env = TestEnv::new(spec);
-    env.run_until_idle();
-    env.exit_container("i", 0);
-    env.run_until_idle();
-    let id = env.running("a").unwrap();
-    let failure = ProbeFailure {
-        startup: false,
-        message: String::new(),
-    };
-    env.pod.probe_failures.insert(id.clone(), failure);
-    env.start_steps();
-    env.exit_by_id(&id, 42);
-    env.restart_process();
-    assert!(
-        !env.planned_keys()
-            .iter()
-            .any(|key| matches!(key, StepKey::RemoveContainer(_)))
-    );
 }
 
 #[test]
