@@ -15,6 +15,7 @@ use tokio::time::{Instant, sleep_until};
 use crate::convert;
 use crate::core::published::PublishedStatus;
 use crate::core::report::desired::{ApiStatus, DesiredStatus};
+use crate::core::report::merge::PhaseRules;
 use crate::core::shared_status::SharedStatus;
 use crate::metrics;
 use crate::mirror::MirrorPodClient;
@@ -72,7 +73,10 @@ impl ApiWriter {
             namespace: manifest.namespace().to_owned(),
             name: manifest.name().to_owned(),
             status: published.status.clone(),
-            may_run: !teardown.stopped,
+            phase: PhaseRules {
+                may_run: !teardown.stopped,
+                is_static,
+            },
             deleting: !is_static && manifest.deletion_timestamp().is_some(),
             deletable: published.is_deletable(),
         };

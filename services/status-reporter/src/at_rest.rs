@@ -13,6 +13,7 @@ use crate::convert;
 use crate::core::events::{Correlator, EventNotice, InvolvedObject};
 use crate::core::published::StatusChange;
 use crate::core::report::desired::{ApiAction, ApiStatus, DesiredStatus};
+use crate::core::report::merge::PhaseRules;
 use crate::core::report::queue::PatchQueue;
 use crate::core::report::request::{PatchResult, StatusRequest};
 use crate::core::shared_status::SharedStatus;
@@ -106,7 +107,10 @@ impl ReporterModel {
                         namespace: manifest.namespace().to_owned(),
                         name: manifest.name().to_owned(),
                         status: status.clone(),
-                        may_run: true,
+                        phase: PhaseRules {
+                            may_run: true,
+                            is_static: false,
+                        },
                         deleting: false,
                         deletable: false,
                     };

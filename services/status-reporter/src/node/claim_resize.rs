@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use futures::{Stream, StreamExt};
+use jiff::Timestamp;
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use polylet_api::kube::api::{Patch, PatchParams};
 use polylet_api::kube::{Api, Client};
@@ -96,7 +97,13 @@ impl ClaimController {
 
 async fn patch_status(client: Client, claim: &ResizedClaim) -> Result<(), CallError> {
     let claims: Api<PersistentVolumeClaim> = Api::namespaced(client, &claim.namespace);
-    let body = Patch::Strategic(patch(claim));
+    let mut conditions = Vec::new();
+    if claim.state.is_error() {
+        let current = with_deadline("reading a claim", claims.get(&claim.name)).await?;
+        let status = current.status.unwrap_or_default();
+        conditions = status.conditions.unwrap_or_default();
+    }
+    let body = Patch::Strategic(patch(claim, &conditions, Timestamp::now()));
     let params = PatchParams::default();
     let patched = claims.patch_status(&claim.name, &params, &body);
     with_deadline("updating the status of a claim", patched).await?;

@@ -1,8 +1,9 @@
 //! Conditions of the node. Types, reasons and messages are upstream's.
 
-use jiff::{RoundMode, Timestamp, TimestampRound, Unit};
+use jiff::{RoundMode, SignedDuration, Timestamp, TimestampRound, Unit};
 use k8s_openapi::api::core::v1::{NodeCondition, NodeStatus};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use polylet_schedule::go_duration;
 
 use super::facts::{NodeFacts, PLEG_TIMEOUT, PressureCondition, PressureResource};
 
@@ -67,6 +68,17 @@ pub(crate) fn next_change(facts: &NodeFacts, now: Timestamp) -> Option<Timestamp
     (timeout > now).then_some(timeout)
 }
 
+/// Whether the message of a condition changes with time alone: it names the length of an outage of pleg.
+pub(crate) fn message_changes(facts: &NodeFacts, now: Timestamp) -> bool {
+    facts.runtime.is_some() && pleg_outage(facts, now).is_some()
+}
+
+/// How long pleg has been unavailable, once that is too long.
+fn pleg_outage(facts: &NodeFacts, now: Timestamp) -> Option<SignedDuration> {
+    let elapsed = now.duration_since(facts.pleg_stale_since?);
+    (elapsed >= PLEG_TIMEOUT).then_some(elapsed)
+}
+
 /// Reasons error pods cannot run here; empty when they can.
 fn readiness_errors(facts: &NodeFacts, now: Timestamp) -> Vec<String> {
     let Some(runtime) = &facts.runtime else {
@@ -76,12 +88,11 @@ fn readiness_errors(facts: &NodeFacts, now: Timestamp) -> Vec<String> {
     if let Some(error) = &runtime.not_ready {
         errors.push(format!("container runtime is down: {error}"));
     }
-    if let Some(since) = facts.pleg_stale_since
-        && now.duration_since(since) >= PLEG_TIMEOUT
-    {
-        let seconds = now.duration_since(since).as_secs();
+    if let Some(elapsed) = pleg_outage(facts, now) {
+        let elapsed = go_duration::format(elapsed.unsigned_abs());
+        let threshold = go_duration::format(PLEG_TIMEOUT.unsigned_abs());
         errors.push(format!(
-            "PLEG is not healthy: pleg was last seen active {seconds}s ago; threshold is 3m0s"
+            "PLEG is not healthy: pleg was last seen active {elapsed} ago; threshold is {threshold}"
         ));
     }
     // The network status of a runtime that is down is unknown.

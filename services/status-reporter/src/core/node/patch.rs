@@ -11,10 +11,14 @@ pub(crate) fn differs(current: &NodeStatus, desired: &NodeStatus) -> bool {
 }
 
 /// Whether the statuses differ in an urgent field. Images may wait for more changes, and so may a volume
-/// that is no longer in use: volume-manager may be restarting.
+/// that is no longer in use: volume-manager may be restarting. The message of a condition may change at
+/// any time while its status stays.
 pub(crate) fn differs_urgently(current: &NodeStatus, desired: &NodeStatus) -> bool {
     let without = |status: &NodeStatus| {
         let mut status = without_heartbeats(status);
+        for condition in status.conditions.iter_mut().flatten() {
+            condition.message = None;
+        }
         status.images = None;
         status.volumes_in_use = None;
         status

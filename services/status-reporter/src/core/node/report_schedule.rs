@@ -8,7 +8,7 @@ use super::patch;
 /// How often the status is written.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ReportInterval {
-    /// `nodeStatusUpdateFrequency`: how long changes of images are batched.
+    /// `nodeStatusUpdateFrequency`: how long changes that are not urgent are batched.
     pub(crate) batch: SignedDuration,
     /// `nodeStatusReportFrequency`: how often an unchanged status is written.
     pub(crate) report: SignedDuration,
@@ -19,8 +19,8 @@ pub(crate) struct ReportInterval {
 pub(crate) struct ReportSchedule {
     interval: ReportInterval,
     written: Option<Timestamp>,
-    /// Added to the report interval after a change, so that nodes that changed together do not report
-    /// together.
+    /// Added to the report interval after a start or a change, so that nodes that started or changed
+    /// together do not report together.
     shift: SignedDuration,
     batch_started: Option<Timestamp>,
 }
@@ -43,13 +43,14 @@ impl ReportSchedule {
         }
     }
 
-    /// Whether to write the desired status now. `labels_outdated`: labels are written with it, batched
-    /// like images, so that repeated removals do not cause a write each.
+    /// Whether to write the desired status now. `has_more`: something is to be written with it, batched like
+    /// images: labels, so that repeated removals do not cause a write each, or a message that changes with
+    /// time.
     pub(crate) fn decide(
         &mut self,
         current: &NodeStatus,
         desired: &NodeStatus,
-        labels_outdated: bool,
+        has_more: bool,
         now: Timestamp,
     ) -> ReportDecision {
         let Some(written) = self.written else {
@@ -60,7 +61,7 @@ impl ReportSchedule {
         }
         let report = add(written, self.interval.report + self.shift);
         let mut due = report;
-        if labels_outdated || patch::differs(current, desired) {
+        if has_more || patch::differs(current, desired) {
             let since = *self.batch_started.get_or_insert(now);
             due = due.min(add(since, self.interval.batch));
         } else {
@@ -75,9 +76,9 @@ impl ReportSchedule {
 
     /// Records a write; `random` is between 0 and 1.
     pub(crate) fn on_written(&mut self, changed: bool, random: f64, now: Timestamp) {
-        self.written = Some(now);
+        let is_first = self.written.replace(now).is_none();
         self.batch_started = None;
-        self.shift = if changed {
+        self.shift = if changed || is_first {
             let spread = self.interval.report.as_millis() as f64 * (random - 0.5);
             SignedDuration::from_millis(spread as i64)
         } else {

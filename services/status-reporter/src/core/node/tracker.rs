@@ -186,9 +186,8 @@ impl NodeTracker {
         let current = node.status.clone().unwrap_or_default();
         let labels = self.registration.outdated_labels(node);
         let desired = status::status(&self.settings, &self.facts, &current, now);
-        let decision = self
-            .schedule
-            .decide(&current, &desired, !labels.is_empty(), now);
+        let has_more = !labels.is_empty() || conditions::message_changes(&self.facts, now);
+        let decision = self.schedule.decide(&current, &desired, has_more, now);
         match decision {
             ReportDecision::Wait(at) => {
                 let changes_at = conditions::next_change(&self.facts, now);

@@ -5,7 +5,8 @@ use polylet_model::PodUid;
 use polylet_model::status::{is_ready, is_terminal};
 use serde_json::Value;
 
-use super::{merge, patch};
+use super::merge::{self, PhaseRules};
+use super::patch;
 use crate::core::shared_status::SharedStatus;
 
 /// A pod's status as this node publishes it.
@@ -14,8 +15,7 @@ pub(crate) struct DesiredStatus {
     pub(crate) namespace: String,
     pub(crate) name: String,
     pub(crate) status: SharedStatus,
-    /// Whether a container may still run.
-    pub(crate) may_run: bool,
+    pub(crate) phase: PhaseRules,
     /// The deletion was requested at the API server.
     pub(crate) deleting: bool,
     /// The deletion was requested at the API server, and what the pod used here is free.
@@ -58,7 +58,7 @@ pub(crate) fn next_action(
     desired: &DesiredStatus,
     api: &ApiStatus,
 ) -> Option<(ApiAction, Priority)> {
-    let new = merge::merged(&api.status, &desired.status, desired.may_run);
+    let new = merge::merged(&api.status, &desired.status, desired.phase);
     if let Some(body) = patch::between(api.uid.as_str(), &api.status, &new) {
         let priority = if desired.deleting && is_ending(&new) {
             Priority::Ending

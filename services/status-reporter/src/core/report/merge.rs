@@ -20,18 +20,30 @@ pub(crate) const OWNED_CONDITIONS: [&str; 8] = [
     condition::ALL_CONTAINERS_RESTARTING,
 ];
 
+/// What a pod's phase may change to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct PhaseRules {
+    /// A container may still run.
+    pub(crate) may_run: bool,
+    /// The status is that of a mirror pod, which stays when its static pod ends and the same manifest is
+    /// put back, which then starts over.
+    pub(crate) is_static: bool,
+}
+
 /// The API server's status with our fields replaced, as upstream's `mergePodStatus` does.
 ///
 /// - Conditions that the node agent does not own stay; `DisruptionTarget` is only added together
 ///   with a terminal phase.
 /// - Statuses of resource claims are written by others and stay.
-/// - No terminal phase is reported while a container may still run, and none is taken back.
+/// - No terminal phase is reported while a container may still run, and none is taken back, except that
+///   of a mirror pod.
 /// - A condition whose status is unchanged keeps its transition time, and a pod its start time.
-pub(crate) fn merged(api: &PodStatus, desired: &PodStatus, may_run: bool) -> PodStatus {
+pub(crate) fn merged(api: &PodStatus, desired: &PodStatus, rules: PhaseRules) -> PodStatus {
+    let PhaseRules { may_run, is_static } = rules;
     let mut new = desired.clone();
     let ended = has_ended(api);
     let ends = !ended && has_ended(&new);
-    if (ends && may_run) || (ended && !has_ended(&new)) {
+    if (ends && may_run) || (ended && !has_ended(&new) && !is_static) {
         new.phase.clone_from(&api.phase);
         new.reason.clone_from(&api.reason);
         new.message.clone_from(&api.message);

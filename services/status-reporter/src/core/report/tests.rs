@@ -1,7 +1,7 @@
 use k8s_openapi::api::core::v1::PodStatus;
 use serde_json::{Value, json};
 
-use super::merge::merged;
+use super::merge::{PhaseRules, merged};
 use super::patch::between;
 
 mod newer_server;
@@ -103,16 +103,24 @@ fn merge_conditions(current: &mut Value, changes: &[Value]) {
     current["conditions"] = list.into();
 }
 
+/// The rules for a pod of the API server.
+fn rules(may_run: bool) -> PhaseRules {
+    PhaseRules {
+        may_run,
+        is_static: false,
+    }
+}
+
 /// Applies the patch between two statuses, after which nothing may be left to patch.
-fn patched(api: Value, ours: Value, may_run: bool) -> (Option<Value>, PodStatus) {
+fn patched(api: Value, ours: Value, rules: PhaseRules) -> (Option<Value>, PodStatus) {
     let (api, ours) = (status(api), status(ours));
-    let new = merged(&api, &ours, may_run);
+    let new = merged(&api, &ours, rules);
     let Some(body) = between("u", &api, &new) else {
         return (None, api);
     };
     assert_eq!(body["metadata"], json!({ "uid": "u" }));
     let after = applied(&api, &body);
-    let again = between("u", &after, &merged(&after, &ours, may_run));
+    let again = between("u", &after, &merged(&after, &ours, rules));
     assert_eq!(again, None, "patched twice after {body}");
     (Some(body["status"].clone()), after)
 }

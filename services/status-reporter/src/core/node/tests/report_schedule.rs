@@ -24,7 +24,7 @@ fn status_is_written_on_change_and_at_the_report_frequency() {
         schedule.decide(&current, &same(at(0)), false, at(0)),
         ReportDecision::Write
     );
-    schedule.on_written(false, 0.9, at(0));
+    schedule.on_written(false, 0.5, at(0));
     assert_eq!(
         schedule.decide(&current, &same(at(1)), false, at(1)),
         ReportDecision::Wait(at(300))
@@ -84,6 +84,27 @@ fn status_is_written_on_change_and_at_the_report_frequency() {
 }
 
 #[test]
+fn reports_after_a_start_or_a_change_are_spread_and_regular_ones_are_not() {
+    let interval = ReportInterval {
+        batch: SignedDuration::from_secs(10),
+        report: SignedDuration::from_secs(300),
+    };
+    let current = status(&settings(), &healthy(), &NodeStatus::default(), at(0));
+    let mut schedule = ReportSchedule::new(interval);
+    // Whether the write changes more than heartbeats, when it is, and when the next one is due.
+    for (changed, second, due) in [
+        (false, 0, 420),
+        (false, 420, 720),
+        (true, 800, 1220),
+        (false, 1220, 1520),
+    ] {
+        schedule.on_written(changed, 0.9, at(second));
+        let decision = schedule.decide(&current, &current, false, at(second));
+        assert_eq!(decision, ReportDecision::Wait(at(due)), "{second}");
+    }
+}
+
+#[test]
 fn node_that_lost_pleg_is_not_ready_after_the_timeout_without_another_change() {
     let interval = ReportInterval {
         batch: SignedDuration::from_secs(10),
@@ -109,18 +130,73 @@ fn node_that_lost_pleg_is_not_ready_after_the_timeout_without_another_change() {
     assert!(is_ready(Some(&write.before)));
     let patch = write.patch.to_string();
     assert!(patch.contains("PLEG is not healthy"), "{patch}");
-    // That time is over, and the next one is that of the report.
-    tracker.on_written(
-        &write.before,
-        true,
-        desired_node(&tracker, at(191)),
-        0.5,
-        at(191),
+}
+
+#[test]
+fn message_of_an_outage_is_written_at_the_update_frequency_and_its_end_at_once() {
+    let interval = ReportInterval {
+        batch: SignedDuration::from_secs(10),
+        report: SignedDuration::from_secs(300),
+    };
+    let mut tracker = NodeTracker::new(settings(), Registration::default(), interval, at(0));
+    tracker.facts = healthy();
+    let NodeStep::Register(object) = tracker.next_step(at(0)) else {
+        panic!("not registered");
+    };
+    tracker.on_registered(object, true, false, 0.5, at(0));
+    tracker.facts.pleg_stale_since = Some(at(0) + SignedDuration::from_millis(500));
+    // The next step, and whether the status was written. The watch reports what was written.
+    let step = |tracker: &mut NodeTracker, now| match tracker.next_step(now) {
+        NodeStep::Write(write) => {
+            let node = desired_node(tracker, now);
+            tracker.on_written(&write.before, write.changed, node.clone(), 0.5, now);
+            tracker.handle_watched(Some(node), now);
+            assert!(matches!(tracker.next_step(now), NodeStep::Wait(_)));
+            true
+        }
+        _ => false,
+    };
+    // Other changes wake the controller each second.
+    let written: Vec<_> = (1..230)
+        .filter(|second| step(&mut tracker, at(*second)))
+        .collect();
+    assert_eq!(written, [181, 191, 201, 211, 221]);
+    let current = tracker.node().and_then(|node| node.status.clone());
+    let message = current.unwrap().conditions.unwrap().pop().unwrap().message;
+    assert_eq!(
+        message.as_deref(),
+        Some("PLEG is not healthy: pleg was last seen active 3m40.5s ago; threshold is 3m0s")
     );
-    let NodeStep::Wait(until) = tracker.next_step(at(191)) else {
+    // Without another change the controller wakes for it, too.
+    let NodeStep::Wait(until) = tracker.next_step(at(230)) else {
+        panic!("written too early");
+    };
+    assert_eq!(until, Some(at(231)));
+    tracker.facts.pleg_stale_since = None;
+    assert!(step(&mut tracker, at(230)));
+    let NodeStep::Wait(until) = tracker.next_step(at(230)) else {
         panic!("written again");
     };
-    assert_eq!(until, Some(at(491)));
+    assert_eq!(until, Some(at(530)));
+}
+
+#[test]
+fn reasons_for_not_being_ready_are_batched() {
+    let not_ready = |reason: &str| {
+        let mut facts = healthy();
+        facts.runtime.as_mut().unwrap().not_ready = Some(reason.to_owned());
+        status(&settings(), &facts, &NodeStatus::default(), at(0))
+    };
+    let ready = status(&settings(), &healthy(), &NodeStatus::default(), at(0));
+    for (current, desired, differs, urgent) in [
+        (&not_ready("a"), &not_ready("a"), false, false),
+        (&not_ready("a"), &not_ready("b"), true, false),
+        (&ready, &not_ready("a"), true, true),
+        (&not_ready("a"), &ready, true, true),
+    ] {
+        assert_eq!(patch::differs(current, desired), differs);
+        assert_eq!(patch::differs_urgently(current, desired), urgent);
+    }
 }
 
 /// The Node with the status that is desired at a time.

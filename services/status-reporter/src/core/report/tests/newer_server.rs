@@ -13,13 +13,13 @@ fn fields_of_a_newer_server_are_neither_patched_nor_compared() {
     let more = json!({ "type": "Balanced", "status": "Unsure", "depth": 3 });
     newer["conditions"].as_array_mut().unwrap().push(more);
     let api = status(newer);
-    let same = merged(&api, &status(running()), true);
+    let same = merged(&api, &status(running()), rules(true));
     assert_eq!(between("u", &api, &same), None);
 
     // A change of ours: no other field is patched, and the order names the conditions of others.
     let mut ours = running();
     ours["conditions"][0] = condition("Ready", "False", 9);
-    let body = between("u", &api, &merged(&api, &status(ours), true)).unwrap();
+    let body = between("u", &api, &merged(&api, &status(ours), rules(true))).unwrap();
     let patched = body["status"].as_object().unwrap();
     let fields: Vec<&String> = patched.keys().collect();
     assert_eq!(fields, ["$setElementOrder/conditions", "conditions"]);

@@ -23,7 +23,11 @@ fn equivalent_statuses_are_not_patched() {
     ];
     for (pointer, value) in cases {
         let current = with(running(), &[(pointer, value)]);
-        assert_eq!(patched(current, running(), true).0, None, "{pointer}");
+        assert_eq!(
+            patched(current, running(), rules(true)).0,
+            None,
+            "{pointer}"
+        );
     }
     let amounts = |cpu: &str, memory: &str| {
         with(
@@ -38,10 +42,15 @@ fn equivalent_statuses_are_not_patched() {
         )
     };
     assert_eq!(
-        patched(amounts("500m", "1Gi"), amounts("0.5", "1024Mi"), true).0,
+        patched(
+            amounts("500m", "1Gi"),
+            amounts("0.5", "1024Mi"),
+            rules(true)
+        )
+        .0,
         None
     );
-    let (body, _) = patched(amounts("500m", "1Gi"), amounts("1", "1Gi"), true);
+    let (body, _) = patched(amounts("500m", "1Gi"), amounts("1", "1Gi"), rules(true));
     assert_eq!(
         body.unwrap(),
         json!({ "allocatedResources": { "cpu": "1" }, "resources": { "limits": { "cpu": "1" } } })
@@ -56,7 +65,7 @@ fn times_are_truncated_and_preserved_from_the_api_server() {
     ours["containerStatuses"][0]["state"]["running"]["startedAt"] =
         json!("2026-01-01T00:00:02.75Z");
     // After a restart without persisted state, the times of the API server stay.
-    assert_eq!(patched(running(), ours, true).0, None);
+    assert_eq!(patched(running(), ours, rules(true)).0, None);
 }
 
 #[test]
@@ -69,7 +78,7 @@ fn only_changed_fields_are_sent() {
             ("/podIPs/-", json!({ "ip": "fd00::2" })),
         ],
     );
-    let (body, after) = patched(running(), unready.clone(), true);
+    let (body, after) = patched(running(), unready.clone(), rules(true));
     let body = body.unwrap();
     assert_eq!(body["conditions"].as_array().unwrap().len(), 1);
     assert_eq!(
@@ -84,7 +93,7 @@ fn only_changed_fields_are_sent() {
             running(),
             &[("/conditions/0", condition("Ready", "True", 11))],
         ),
-        true,
+        rules(true),
     );
     assert_eq!(body.unwrap()["conditions"][0]["reason"], Value::Null);
     assert_eq!(after.pod_ips.unwrap().len(), 1);
@@ -104,7 +113,7 @@ fn fields_of_others_stay() {
             ),
         ],
     );
-    let (body, after) = patched(current, running(), true);
+    let (body, after) = patched(current, running(), rules(true));
     assert_eq!(
         body.unwrap()["conditions"],
         json!([{ "$patch": "delete", "type": "PodResizePending" }]),
@@ -133,7 +142,7 @@ fn drift_is_repaired() {
             ("/containerStatuses", Value::Null),
         ],
     );
-    let (body, after) = patched(current, running(), true);
+    let (body, after) = patched(current, running(), rules(true));
     let body = body.unwrap();
     assert_eq!(body["message"], Value::Null);
     assert_eq!(body["containerStatuses"].as_array().unwrap().len(), 1);
@@ -154,9 +163,9 @@ fn evicted() -> Value {
 
 #[test]
 fn terminal_phase_waits_for_containers_and_brings_disruption_target() {
-    let (body, _) = patched(running(), evicted(), true);
+    let (body, _) = patched(running(), evicted(), rules(true));
     assert_eq!(body, None, "no terminal phase while a container may run");
-    let (_, after) = patched(running(), evicted(), false);
+    let (_, after) = patched(running(), evicted(), rules(false));
     assert_eq!(after.phase.as_deref(), Some("Failed"));
     assert_eq!(after.reason.as_deref(), Some("Evicted"));
     let types = types(&after);
@@ -172,11 +181,31 @@ fn terminal_phase_is_never_taken_back() {
         &[("/conditions/3", condition("other", "True", 1))],
     );
     for (ours, may_run) in [(running(), true), (running(), false), (evicted(), false)] {
-        let (_, after) = patched(current.clone(), ours, may_run);
+        let (_, after) = patched(current.clone(), ours, rules(may_run));
         assert_eq!(after.phase.as_deref(), Some("Failed"));
         assert_eq!(after.reason.as_deref(), Some("Evicted"));
         assert!(types(&after).contains(&"Ready=False".to_owned()));
     }
+}
+
+#[test]
+fn static_pod_that_starts_over_takes_its_terminal_phase_back() {
+    let rules = PhaseRules {
+        may_run: true,
+        is_static: true,
+    };
+    for ended in [
+        evicted(),
+        with(running(), &[("/phase", json!("Succeeded"))]),
+    ] {
+        let (_, after) = patched(ended, running(), rules);
+        assert_eq!(after.phase.as_deref(), Some("Running"));
+        assert_eq!((after.reason.clone(), after.message.clone()), (None, None));
+        assert!(types(&after).contains(&"Ready=True".to_owned()));
+    }
+    // It ends only once no container runs, too.
+    let (body, _) = patched(running(), evicted(), rules);
+    assert_eq!(body, None);
 }
 
 #[test]
@@ -190,7 +219,7 @@ fn termination_messages_share_a_limit() {
         .as_array_mut()
         .unwrap()
         .insert(0, second);
-    let (_, after) = patched(running(), ours, true);
+    let (_, after) = patched(running(), ours, rules(true));
     let list = after.container_statuses.unwrap();
     assert_eq!((list[0].name.as_str(), list[1].name.as_str()), ("a", "b"));
     let state = list[1].state.as_ref().unwrap();
@@ -216,6 +245,6 @@ proptest! {
             let changes: Vec<_> = numbers.iter().map(|n| all[*n].clone()).collect();
             with(running(), &changes)
         };
-        patched(changed(&current), changed(&ours), may_run);
+        patched(changed(&current), changed(&ours), rules(may_run));
     }
 }

@@ -23,7 +23,7 @@ fn desired(name: &str, of: Value) -> Option<DesiredStatus> {
         namespace: "n".to_owned(),
         name: name.to_owned(),
         status: status(of).into(),
-        may_run: true,
+        phase: rules(true),
         deleting: false,
         deletable: false,
     })

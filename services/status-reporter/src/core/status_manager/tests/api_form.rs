@@ -7,6 +7,7 @@ use serde_json::Value;
 use super::*;
 use crate::core::normal_form::normalized;
 use crate::core::report::desired::{ApiStatus, DesiredStatus, next_action};
+use crate::core::report::merge::PhaseRules;
 
 /// What the API server of Kubernetes 1.36 returns after the status of [`full`] was patched.
 const PATCHED: &str = include_str!("api_status.json");
@@ -130,7 +131,10 @@ fn what_was_published_comes_back_in_another_form() {
         namespace: "n".into(),
         name: "p".into(),
         status: published(&manager),
-        may_run: true,
+        phase: PhaseRules {
+            may_run: true,
+            is_static: false,
+        },
         deleting: false,
         deletable: false,
     };

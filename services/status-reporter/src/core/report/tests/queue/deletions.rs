@@ -30,7 +30,7 @@ fn the_end_of_a_container_is_patched_with_the_end_of_its_pod() {
         .set_desired(&"u".into(), deleting(exited()), ms(100));
     assert!(fixture.due(9_999).is_empty());
     let ended = DesiredStatus {
-        may_run: false,
+        phase: rules(false),
         ..deleting(ended()).unwrap()
     };
     fixture

@@ -75,7 +75,7 @@ fn pod_is_deleted_once_after_its_last_status_and_cleanup() {
     );
     let deleted = |deletable| DesiredStatus {
         deletable,
-        may_run: false,
+        phase: rules(false),
         ..desired("p", ended.clone()).unwrap()
     };
     let mut fixture = Fixture::new();
@@ -238,7 +238,7 @@ fn pod_is_deleted_despite_ineffective_patches() {
     let deleted = DesiredStatus {
         deleting: true,
         deletable: true,
-        may_run: false,
+        phase: rules(false),
         ..desired("p", ended.clone()).unwrap()
     };
     let mut fixture = Fixture::new();
