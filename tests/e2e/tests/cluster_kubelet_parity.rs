@@ -5,6 +5,7 @@
 
 use polylet_e2e::steps::Steps;
 use polylet_e2e::{cluster, ok};
+use polylet_harness::wait::{Poll, until};
 use polylet_harness::{Cluster, Node};
 use serde_json::{Value, json};
 
@@ -45,42 +46,67 @@ async fn compare(cases: &[Case]) {
 
     ok(kubelet.start());
     let mut steps = Steps::new();
-    let expected = steps
+    steps
         .require(
             "cases under the kubelet",
-            observe(&cluster, &node, cases, "first"),
+            run_cases(&cluster, &node, cases, "first"),
         )
         .await;
+    let expected = observe(&cluster, "first").await;
     kubelet.stop(false);
     delete_objects(&cluster).await;
     ok(node.up().await);
-    let found = steps
+    steps
         .require(
             "cases under Polylet",
-            observe(&cluster, &node, cases, "second"),
+            run_cases(&cluster, &node, cases, "second"),
         )
         .await;
+    let unexpected = wait_for_differences(&cluster, "second", &expected).await;
     steps.finish();
 
     node.down();
     ok(node.remove());
     ok(cluster.remove());
-    let unexpected = shape::differences(&expected, &found, &expected_differences::all());
     assert!(unexpected.is_empty(), "{}", unexpected.join("\n"));
 }
 
-/// Objects and events of a node after all cases.
-async fn observe(cluster: &Cluster, node: &Node, cases: &[Case], namespace: &str) -> Lines {
+/// Runs all cases in a namespace of their own.
+async fn run_cases(cluster: &Cluster, node: &Node, cases: &[Case], namespace: &str) {
     ok(cluster.wait_node_ready("node").await);
     ok(cluster.namespace(namespace).await);
-    let ran = events::run_cases(cluster, node, cases, namespace).await;
+    events::run_cases(cluster, node, cases, namespace).await;
+}
+
+/// The unexpected differences that are left once what is late has come: events are sent behind what they
+/// are about.
+async fn wait_for_differences(cluster: &Cluster, namespace: &str, expected: &Lines) -> Vec<String> {
+    let exceptions = expected_differences::all();
+    let differences = || async {
+        let found = observe(cluster, namespace).await;
+        shape::differences(expected, &found, &exceptions)
+    };
+    let equal = until("no difference", || async {
+        match differences().await {
+            found if found.is_empty() => Poll::Ready(()),
+            found => Poll::Pending(found.join("\n")),
+        }
+    });
+    match equal.await {
+        Ok(()) => Vec::new(),
+        Err(_) => differences().await,
+    }
+}
+
+/// Objects and events of a node after all cases.
+async fn observe(cluster: &Cluster, namespace: &str) -> Lines {
     let mut lines = Lines::new();
     for (what, path) in objects() {
         // The kubelet's first lease may be ten seconds late.
         let object = ok(cluster.wait(&path, "to exist", |_| true).await);
         lines.extend(shape::object_lines(what, object));
     }
-    lines.extend(ran);
+    lines.extend(events::pod_events(cluster, namespace).await);
     lines.extend(events::node_events(cluster).await);
     lines
 }

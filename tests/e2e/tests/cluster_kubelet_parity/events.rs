@@ -1,24 +1,18 @@
 //! Events, as lines.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
+use polylet_e2e::kubelet_parity::patterns::matches;
 use polylet_e2e::ok;
+use polylet_harness::wait::{Poll, until};
 use polylet_harness::{Cluster, Node};
 use serde_json::{Value, json};
 
 use super::cases::{Case, How};
 use super::shape::{Lines, blank};
 
-/// Timeout for the events of a case; missing ones are differences.
-const TIMEOUT: Duration = Duration::from_secs(60);
-
-/// Runs all cases and returns their events.
-pub(crate) async fn run_cases(
-    cluster: &Cluster,
-    node: &Node,
-    cases: &[Case],
-    namespace: &str,
-) -> Lines {
+/// Runs all cases. Events that do not come in time are differences.
+pub(crate) async fn run_cases(cluster: &Cluster, node: &Node, cases: &[Case], namespace: &str) {
     let pods = format!("/api/v1/namespaces/{namespace}/pods");
     for case in cases {
         if case.how == How::Static {
@@ -30,8 +24,8 @@ pub(crate) async fn run_cases(
         }
     }
     let started = Instant::now();
-    let late = wait(cluster, cases, namespace, |case| case.waits_for).await;
-    eprintln!("{namespace}: {:?}, late: {late:?}", started.elapsed());
+    wait(cluster, cases, namespace, |case| case.waits_for).await;
+    eprintln!("{namespace}: begun after {:?}", started.elapsed());
     for case in cases {
         end(cluster, node, case, &pods).await;
     }
@@ -40,8 +34,12 @@ pub(crate) async fn run_cases(
             .wait_absent(&format!("{pods}/{}", case.object()))
             .await);
     }
-    let late = wait(cluster, cases, namespace, |case| case.ends_with).await;
-    eprintln!("{namespace}: {:?}, late: {late:?}", started.elapsed());
+    wait(cluster, cases, namespace, |case| case.ends_with).await;
+    eprintln!("{namespace}: ended after {:?}", started.elapsed());
+}
+
+/// Events of a namespace's pods.
+pub(crate) async fn pod_events(cluster: &Cluster, namespace: &str) -> Lines {
     lines(&all(cluster, namespace).await)
 }
 
@@ -60,39 +58,43 @@ async fn end(cluster: &Cluster, node: &Node, case: &Case, pods: &str) {
     }
 }
 
-/// Waits for the events of each case; returns the missing ones.
+/// Waits for the events of each case.
 async fn wait(
     cluster: &Cluster,
     cases: &[Case],
     namespace: &str,
     what: impl Fn(&Case) -> &'static [&'static str],
-) -> Vec<String> {
-    let started = Instant::now();
-    loop {
+) {
+    let all_reported = until(format!("the events of {namespace}"), || async {
         let reported = all(cluster, namespace).await;
-        let mut open = Vec::new();
-        for case in cases {
-            let for_case = |event: &&Value| event["involvedObject"]["name"] == case.object();
-            for expected in what(case) {
-                let (reason, count) = expected.split_once(" x").unwrap_or((expected, "1"));
-                let count: u64 = count.parse().unwrap_or(1);
-                let observed = reported
-                    .iter()
-                    .filter(for_case)
-                    .filter(|e| e["reason"] == reason);
-                let observed: u64 = observed
-                    .map(|event| event["count"].as_u64().unwrap_or(1))
-                    .sum();
-                if observed < count {
-                    open.push(format!("{} {expected}", case.name));
-                }
-            }
+        let expected = cases
+            .iter()
+            .flat_map(|case| what(case).iter().map(move |expected| (case, expected)));
+        let missing = expected.filter(|(case, expected)| !is_reported(&reported, case, expected));
+        let missing = missing.map(|(case, expected)| format!("{} {expected}", case.name));
+        match missing.collect::<Vec<_>>().join(", ") {
+            none if none.is_empty() => Poll::Ready(()),
+            missing => Poll::Pending(missing),
         }
-        if open.is_empty() || started.elapsed() > TIMEOUT {
-            return open;
-        }
-        tokio::time::sleep(Duration::from_millis(200)).await;
+    });
+    if let Err(late) = all_reported.await {
+        eprintln!("{late}");
     }
+}
+
+/// Whether the pod of a case has an event: its reason, how often (`BackOff x2`), or a pattern of its message
+/// (`FailedMount: *absent*`).
+fn is_reported(events: &[Value], case: &Case, expected: &str) -> bool {
+    let (expected, message) = expected.split_once(": ").unwrap_or((expected, "*"));
+    let (reason, count) = expected.split_once(" x").unwrap_or((expected, "1"));
+    let of_case = |event: &&Value| {
+        event["involvedObject"]["name"] == case.object()
+            && event["reason"] == reason
+            && matches(event["message"].as_str().unwrap_or_default(), message)
+    };
+    let counts = events.iter().filter(of_case);
+    let counts = counts.map(|event| event["count"].as_u64().unwrap_or(1));
+    counts.sum::<u64>() >= count.parse().unwrap_or(1)
 }
 
 /// Events of the node itself.
