@@ -65,19 +65,17 @@ pub struct Pleg {
 }
 
 impl Pleg {
-    /// An empty cache, to be published in `store`.
+    /// An empty cache, to be published in `store`. The runtime's status is published once a check has ended.
     pub fn new(
         store: Store<PodUid, PodState>,
         runtime_status: watch::Sender<WatchRuntimeResponse>,
         now: Timestamp,
     ) -> Self {
-        let health = RuntimeHealth::new(now);
-        runtime_status.send_replace(convert::runtime_status(health.status()));
         Pleg {
             store,
             runtime_status,
             cache: PodCache::new(now),
-            health,
+            health: RuntimeHealth::new(now),
             refreshes: HashMap::new(),
             next_token: 0,
         }
@@ -125,7 +123,11 @@ impl Pleg {
         result: Result<PodListing, String>,
         now: Timestamp,
     ) {
-        self.health.on_list(result.as_ref().err().cloned(), now);
+        let error = result.as_ref().err();
+        if let Some(error) = error.filter(|_| !self.health.list_fails()) {
+            tracing::warn!(error, "cannot list pods in the runtime");
+        }
+        self.health.on_list(error.cloned(), now);
         self.cache.on_relisted(sequence, result, now);
     }
 
@@ -149,6 +151,9 @@ impl Pleg {
 
     /// A health check has ended. True when the runtime answers again, or for the first time.
     pub fn on_health_check(&mut self, result: Result<HealthCheck, String>, now: Timestamp) -> bool {
+        if let Some(error) = result.as_ref().err().filter(|_| !self.health.is_down()) {
+            tracing::warn!(error, "runtime health check failed");
+        }
         self.health.on_check(result, now)
     }
 
@@ -160,8 +165,7 @@ impl Pleg {
         mut on_changed: impl FnMut(&str, Option<&PodStatus>),
     ) -> Vec<RuntimeCall> {
         let mut calls = Vec::new();
-        if self.health.next_due().is_some_and(|due| due <= now) {
-            self.health.on_check_started();
+        if self.health.start_due_check(now) {
             calls.push(RuntimeCall::CheckHealth);
         }
         for action in self.cache.take_actions(now) {
@@ -273,6 +277,11 @@ impl Pleg {
     }
 
     fn publish_runtime_status(&self) {
+        // After a restart others keep what they know: a node is not NotReady for a moment because nobody has
+        // asked its runtime yet.
+        if !self.health.is_checked() {
+            return;
+        }
         let status = self.health.status();
         let new = convert::runtime_status(status);
         self.runtime_status.send_if_modified(|published| {
@@ -306,5 +315,23 @@ fn empty_state(uid: &str) -> PodState {
             ..Default::default()
         }),
         ..Default::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_status_of_the_runtime_is_published_once_a_check_has_ended() {
+        let (sender, published) = watch::channel(WatchRuntimeResponse::default());
+        let now = Timestamp::UNIX_EPOCH;
+        let mut pleg = Pleg::new(Store::new("test"), sender, now);
+        pleg.set_event_stream(true, now);
+        pleg.reconcile(now, |_, _| {});
+        assert_eq!(*published.borrow(), WatchRuntimeResponse::default());
+        pleg.on_health_check(Ok(HealthCheck::default()), now);
+        pleg.reconcile(now, |_, _| {});
+        assert!(published.borrow().ready);
     }
 }

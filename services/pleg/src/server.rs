@@ -1,6 +1,6 @@
 use std::pin::Pin;
 
-use futures::{Stream, StreamExt};
+use futures::{Stream, StreamExt, future};
 use polylet_kit::cause;
 use polylet_model::PodUid;
 use polylet_watch::{Store, serve};
@@ -101,7 +101,10 @@ impl PlegService for Server {
         &self,
         _: Request<WatchRuntimeRequest>,
     ) -> Result<Response<Self::WatchRuntimeStream>, Status> {
-        let changes = WatchStream::new(self.runtime_status.clone());
-        Ok(Response::new(Box::pin(changes.map(Ok))))
+        let statuses = WatchStream::new(self.runtime_status.clone());
+        // The default one is that of a process that does not know it yet.
+        let unknown = WatchRuntimeResponse::default();
+        let known = statuses.filter(move |status| future::ready(*status != unknown));
+        Ok(Response::new(Box::pin(known.map(Ok))))
     }
 }

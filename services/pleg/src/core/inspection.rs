@@ -12,6 +12,10 @@ use super::status::{ContainerStatus, PodStatus, SandboxStatus};
 /// A runtime may report a killed container as out of memory only after it has reported it as exited.
 const OOM_REASON_DELAY: Duration = Duration::from_secs(2);
 
+/// Killed containers whose status was requested before the runtime was sure to know that they were
+/// out of memory, and when to request it again.
+pub(super) type OomChecks = BTreeMap<String, Timestamp>;
+
 /// The result of one inspection: the pod's list entries, and the statuses requested for the changed
 /// ones.
 #[derive(Debug, Clone, Default)]
@@ -43,7 +47,7 @@ pub struct InspectTargets {
 }
 
 /// The entries of a status that need not be requested again.
-pub(super) fn cached_statuses(status: &PodStatus, now: Timestamp) -> CachedStatuses {
+pub(super) fn cached_statuses(status: &PodStatus, oom_checks: &OomChecks) -> CachedStatuses {
     // An incomplete inspection does not say which entries are outdated.
     if !status.inspect_error.is_empty() {
         return CachedStatuses::default();
@@ -58,7 +62,7 @@ pub(super) fn cached_statuses(status: &PodStatus, now: Timestamp) -> CachedStatu
         containers: status
             .containers
             .iter()
-            .filter(|c| oom_reason_until(c).is_none_or(|until| until <= now))
+            .filter(|c| !oom_checks.contains_key(&c.id))
             .map(|c| (c.id.clone(), c.phase))
             .collect(),
     }
@@ -194,16 +198,25 @@ fn sort(status: &mut PodStatus) {
     });
 }
 
-/// When the pod must be inspected again although no change was reported.
-pub(super) fn reinspect_at(status: &PodStatus, now: Timestamp) -> Option<Timestamp> {
-    status
-        .containers
-        .iter()
-        .filter_map(oom_reason_until)
-        .filter(|until| *until > now)
-        .min()
+/// The checks that are left after an inspection that requested statuses `at`: one that it requested
+/// in time is done, one that it did not request or that failed is not.
+pub(super) fn oom_checks(
+    mut previous: OomChecks,
+    inspected: &Inspected,
+    at: Timestamp,
+) -> OomChecks {
+    previous.retain(|id, _| inspected.listed.containers.contains_key(id));
+    for (id, status) in &inspected.fresh.containers {
+        let Ok(status) = status else { continue };
+        match oom_reason_until(status).filter(|until| at < *until) {
+            Some(until) => drop(previous.insert(id.clone(), until)),
+            None => drop(previous.remove(id)),
+        }
+    }
+    previous
 }
 
+/// When the runtime is sure to know whether a killed container was out of memory.
 fn oom_reason_until(container: &ContainerStatus) -> Option<Timestamp> {
     let killed = container.phase == ContainerPhase::Exited
         && container.exit_code == 137

@@ -55,7 +55,7 @@ fn only_changed_entries_are_inspected() {
         fresh: fresh(vec![status("a", RUNNING, 1), status("b", EXITED, 2)]),
     };
     let merged = merge(None, inspected);
-    let cached = cached_statuses(&merged, Timestamp::UNIX_EPOCH);
+    let cached = cached_statuses(&merged, &OomChecks::new());
     let next = listed(&[("a", EXITED, 1), ("b", EXITED, 2), ("c", RUNNING, 3)]);
     assert_eq!(inspect_targets(&next, &cached).containers, ["a", "c"]);
 }
@@ -103,28 +103,71 @@ fn a_failed_status_call_keeps_the_previous_status_and_sets_the_error() {
     let merged = merge(Some(&previous), second);
     assert_eq!(merged.containers, previous.containers);
     assert_eq!(merged.inspect_error, "hangs");
-    let cached = cached_statuses(&merged, Timestamp::UNIX_EPOCH);
+    let cached = cached_statuses(&merged, &OomChecks::new());
     assert_eq!(cached, CachedStatuses::default());
 }
 
 #[test]
-fn a_killed_container_is_inspected_again_for_its_oom_reason() {
-    let mut killed = status("a", EXITED, 1);
-    killed.exit_code = 137;
-    killed.reason = "Error".to_owned();
-    killed.finished_at = Some(time(10));
+fn a_killed_container_is_final_once_it_was_inspected_after_the_delay() {
+    let killed = ContainerStatus {
+        exit_code: 137,
+        reason: "Error".to_owned(),
+        finished_at: Some(time(10)),
+        ..status("a", EXITED, 1)
+    };
+    let with = |reason: &str, exit_code| ContainerStatus {
+        reason: reason.to_owned(),
+        exit_code,
+        ..killed.clone()
+    };
+    let of = |fresh| Inspected {
+        listed: listed(&[("a", EXITED, 1), ("b", RUNNING, 1)]),
+        fresh,
+    };
+    let left = OomChecks::from([("a".to_owned(), time(12))]);
+    let mut failed = FreshStatuses::default();
+    failed
+        .containers
+        .insert("a".to_owned(), Err("hangs".to_owned()));
+    let none = OomChecks::new();
+    let cases = [
+        ("too early", fresh(vec![killed.clone()]), 11, &none, &left),
+        ("in time", fresh(vec![killed.clone()]), 12, &none, &none),
+        ("again", fresh(vec![killed.clone()]), 12, &left, &none),
+        ("failed", failed, 12, &left, &left),
+        ("not requested", FreshStatuses::default(), 12, &left, &left),
+        (
+            "known",
+            fresh(vec![with("OOMKilled", 137)]),
+            11,
+            &left,
+            &none,
+        ),
+        (
+            "by another signal",
+            fresh(vec![with("Error", 143)]),
+            11,
+            &none,
+            &none,
+        ),
+    ];
+    for (case, fresh, at, before, after) in cases {
+        let checks = oom_checks(before.clone(), &of(fresh), time(at));
+        assert_eq!(&checks, after, "{case}");
+    }
+    let gone = oom_checks(left.clone(), &Inspected::default(), time(11));
+    assert_eq!(gone, none);
+
     let pod = PodStatus {
         containers: vec![killed],
         ..Default::default()
     };
-    assert_eq!(reinspect_at(&pod, time(10)), Some(time(12)));
-    assert_eq!(reinspect_at(&pod, time(12)), None);
-    let targets = |now| {
-        let cached = cached_statuses(&pod, time(now));
+    let targets = |checks| {
+        let cached = cached_statuses(&pod, checks);
         inspect_targets(&listed(&[("a", EXITED, 1)]), &cached).containers
     };
-    assert_eq!(targets(11), ["a"]);
-    assert!(targets(12).is_empty());
+    assert_eq!(targets(&left), ["a"]);
+    assert!(targets(&none).is_empty());
 }
 
 #[test]
@@ -151,7 +194,7 @@ fn a_ready_sandbox_without_an_address_is_inspected_again() {
             sandboxes: vec![sandbox],
             ..Default::default()
         };
-        let cached = cached_statuses(&pod, Timestamp::UNIX_EPOCH);
+        let cached = cached_statuses(&pod, &OomChecks::new());
         inspect_targets(&listed, &cached).sandboxes
     };
     let on_host_network = SandboxStatus {
@@ -176,7 +219,7 @@ proptest! {
         let inspected = Inspected { listed: listed.clone(), fresh: FreshStatuses::default() };
         let merged = merge(None, inspected.clone());
         prop_assert!(listed.matches(&merged));
-        let cached = cached_statuses(&merged, Timestamp::UNIX_EPOCH);
+        let cached = cached_statuses(&merged, &OomChecks::new());
         prop_assert_eq!(inspect_targets(&listed, &cached), InspectTargets::default());
         // Another inspection of the same entries changes nothing.
         prop_assert_eq!(&merged, &merge(Some(&merged), inspected));

@@ -6,6 +6,13 @@ use polylet_schedule::TimePoint;
 /// Upstream asks every 5 s, and writes a change to the Node within 10 s; here it is written at once.
 const HEALTHY_PERIOD: Duration = Duration::from_secs(10);
 const UNHEALTHY_PERIOD: Duration = Duration::from_secs(5);
+/// A runtime that has not answered a check for this long is down, which is upstream's
+/// `maxWaitForContainerRuntime`.
+const DOWN_AFTER: Duration = Duration::from_secs(30);
+/// Lists that fail for this long make the runtime not ready, which is upstream's threshold of PLEG.
+/// Counted from the first failure, as lists are rare at rest. Before the first list that succeeds, a
+/// failure counts at once.
+const UNLISTED_AFTER: Duration = Duration::from_secs(180);
 
 /// The runtime's answer to `Version` and `Status`.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -48,13 +55,22 @@ pub struct RuntimeStatus {
 }
 
 /// The runtime's health, from health checks and the results of other calls.
+///
+/// What the runtime reports counts at once. That it reports nothing counts only after a while, as
+/// upstream: a restart of the runtime is no reason to move pods away.
 #[derive(Debug)]
 pub struct RuntimeHealth {
     status: RuntimeStatus,
-    last_check: Option<Result<HealthCheck, String>>,
-    list_error: Option<String>,
+    /// The last check that the runtime answered, and when it is down without another answer.
+    last_answer: Option<(HealthCheck, Timestamp)>,
+    /// The error of the last check.
+    check_error: Option<String>,
+    /// The error of the last list, and when the first in a row failed.
+    list_failure: Option<(String, Timestamp)>,
     checking: bool,
-    due: Timestamp,
+    check_due: Timestamp,
+    /// When the status changes without an input.
+    status_due: Option<Timestamp>,
 }
 
 impl RuntimeHealth {
@@ -67,10 +83,12 @@ impl RuntimeHealth {
         };
         Self {
             status,
-            last_check: None,
-            list_error: None,
+            last_answer: None,
+            check_error: None,
+            list_failure: None,
             checking: false,
-            due: now,
+            check_due: now,
+            status_due: None,
         }
     }
 
@@ -79,49 +97,72 @@ impl RuntimeHealth {
         &self.status
     }
 
-    /// When the next check is due; `None` while one is in flight.
+    /// When a check or a change of the status is due.
     pub fn next_due(&self) -> Option<Timestamp> {
-        (!self.checking).then_some(self.due)
+        let check = (!self.checking).then_some(self.check_due);
+        check.into_iter().chain(self.status_due).min()
     }
 
-    /// A check was started.
-    pub fn on_check_started(&mut self) {
-        self.checking = true;
+    /// Updates the status to `now`. True when a check is due, which counts as started.
+    pub fn start_due_check(&mut self, now: Timestamp) -> bool {
+        self.bound_by_clock(now);
+        let is_due = !self.checking && self.check_due <= now;
+        if is_due {
+            self.checking = true;
+            // That it starts late, after a suspension or a forward step of the clock, does not mean that
+            // the runtime was silent.
+            let answer = self.last_answer.as_mut();
+            if let Some((_, down_at)) = answer.filter(|_| self.check_error.is_none()) {
+                let rest = DOWN_AFTER.saturating_sub(HEALTHY_PERIOD);
+                *down_at = (*down_at).max(now.plus(rest));
+            }
+        }
+        if is_due || self.status_due.is_some_and(|due| due <= now) {
+            self.update_status(now);
+        }
+        is_due
     }
 
     /// A check has ended. True when the runtime answers again, or for the first time.
     pub fn on_check(&mut self, result: Result<HealthCheck, String>, now: Timestamp) -> bool {
-        let was_up = matches!(self.last_check, Some(Ok(_)));
-        let up = result.is_ok();
+        let was_up = self.last_answer.is_some() && !self.is_down();
         self.checking = false;
-        self.last_check = Some(result);
-        self.update_status();
-        let period = if self.status.ready && self.status.network_ready {
+        match result {
+            Ok(check) => {
+                self.last_answer = Some((check, now.plus(DOWN_AFTER)));
+                self.check_error = None;
+            }
+            Err(error) => self.check_error = Some(error),
+        }
+        self.update_status(now);
+        let is_up = !self.is_down();
+        let period = if is_up && self.status.ready && self.status.network_ready {
             HEALTHY_PERIOD
         } else {
             UNHEALTHY_PERIOD
         };
-        self.due = now.plus(period);
-        up && !was_up
+        self.check_due = now.plus(period);
+        is_up && !was_up
     }
 
     /// A list has ended. The first failure, and the first success after one, bring the next check
     /// forward.
     pub fn on_list(&mut self, error: Option<String>, now: Timestamp) {
-        if error.is_some() != self.list_error.is_some() || (error.is_none() && self.is_down()) {
-            self.due = self.due.min(now);
+        if error.is_some() != self.list_fails() || (error.is_none() && self.is_down()) {
+            self.check_due = self.check_due.min(now);
         }
         if error.is_none() {
             self.status.last_relist_at = Some(now);
         }
-        self.list_error = error;
-        self.update_status();
+        let since = self.list_failure.take().map_or(now, |(_, since)| since);
+        self.list_failure = error.map(|error| (error, since));
+        self.update_status(now);
     }
 
     /// Another call has failed, or the event stream has ended.
     pub fn on_failure(&mut self, now: Timestamp) {
         if !self.is_down() {
-            self.due = self.due.min(now);
+            self.check_due = self.check_due.min(now);
         }
     }
 
@@ -130,90 +171,72 @@ impl RuntimeHealth {
         self.status.events = active;
     }
 
-    fn is_down(&self) -> bool {
-        matches!(self.last_check, Some(Err(_)))
+    /// Whether a check has ended.
+    pub fn is_checked(&self) -> bool {
+        self.last_answer.is_some() || self.check_error.is_some()
     }
 
-    fn update_status(&mut self) {
-        let (not_ready, network) = match &self.last_check {
-            None => return,
-            Some(Err(error)) => (Some(error.clone()), Some(error.clone())),
-            Some(Ok(check)) => {
-                self.status.runtime_name.clone_from(&check.name);
-                self.status.runtime_version.clone_from(&check.version);
-                self.status.handlers.clone_from(&check.handlers);
-                self.status.supplemental_groups_policy = check.supplemental_groups_policy;
-                (
-                    check.not_ready.clone().or_else(|| self.list_error.clone()),
-                    check.network_not_ready.clone(),
-                )
+    /// Whether the last check failed.
+    pub fn is_down(&self) -> bool {
+        self.check_error.is_some()
+    }
+
+    /// Whether the last list failed.
+    pub fn list_fails(&self) -> bool {
+        self.list_failure.is_some()
+    }
+
+    /// A clock that was set back delays nothing.
+    fn bound_by_clock(&mut self, now: Timestamp) {
+        self.check_due = self.check_due.min(now.plus(HEALTHY_PERIOD));
+        if let Some((_, down_at)) = &mut self.last_answer {
+            *down_at = (*down_at).min(now.plus(DOWN_AFTER));
+        }
+        if let Some((_, since)) = &mut self.list_failure {
+            *since = (*since).min(now);
+        }
+    }
+
+    fn update_status(&mut self, now: Timestamp) {
+        self.status_due = None;
+        let Some((check, down_at)) = &self.last_answer else {
+            if let Some(error) = &self.check_error {
+                self.status.reason.clone_from(error);
+                self.status.network_reason.clone_from(error);
             }
+            return;
         };
-        self.status.ready = not_ready.is_none();
-        self.status.reason = not_ready.unwrap_or_default();
-        self.status.network_ready = network.is_none();
-        self.status.network_reason = network.unwrap_or_default();
+        let is_silent = self.checking || self.check_error.is_some();
+        let down_at = is_silent.then_some(*down_at);
+        let list_failure = self.list_failure.as_ref();
+        let unlisted_at = list_failure.map(|(_, since)| match self.status.last_relist_at {
+            Some(_) => since.plus(UNLISTED_AFTER),
+            None => *since,
+        });
+        let is_reached = |at: Option<Timestamp>| at.is_some_and(|at| at <= now);
+        let not_ready = if is_reached(down_at) {
+            let error = self.check_error.as_deref();
+            Some(error.unwrap_or("no answer to a health check").to_owned())
+        } else {
+            let list_error = list_failure.filter(|_| is_reached(unlisted_at));
+            let list_error = list_error.map(|(error, _)| error.clone());
+            check.not_ready.clone().or(list_error)
+        };
+        let due = [down_at, unlisted_at].into_iter().flatten();
+        self.status_due = due.filter(|at| *at > now).min();
+        let status = &mut self.status;
+        status.runtime_name.clone_from(&check.name);
+        status.runtime_version.clone_from(&check.version);
+        status.handlers.clone_from(&check.handlers);
+        status.supplemental_groups_policy = check.supplemental_groups_policy;
+        status.ready = not_ready.is_none();
+        status.reason = not_ready.unwrap_or_default();
+        // Unknown while the runtime is down: what it reported last.
+        status.network_ready = check.network_not_ready.is_none();
+        status.network_reason = check.network_not_ready.clone().unwrap_or_default();
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn at(seconds: i64) -> Timestamp {
-        Timestamp::from_second(seconds).unwrap()
-    }
-
-    fn check(
-        health: &mut RuntimeHealth,
-        result: Result<HealthCheck, String>,
-        now: Timestamp,
-    ) -> bool {
-        assert!(health.next_due().is_some_and(|due| due <= now), "not due");
-        health.on_check_started();
-        assert_eq!(health.next_due(), None, "two checks at once");
-        health.on_check(result, now)
-    }
-
-    #[test]
-    fn checks_are_frequent_while_down_and_rare_while_up() {
-        let mut health = RuntimeHealth::new(at(0));
-        assert!(!health.status().ready);
-        assert!(!check(&mut health, Err("gone".to_owned()), at(0)));
-        assert_eq!(health.next_due(), Some(at(5)));
-        assert_eq!(health.status().reason, "gone");
-        health.on_failure(at(1));
-        assert_eq!(health.next_due(), Some(at(5)), "known to be down");
-        health.on_list(None, at(2));
-        let up = || Ok(HealthCheck::default());
-        assert!(check(&mut health, up(), at(2)), "is back");
-        assert!(health.status().ready && health.status().network_ready);
-        assert_eq!(health.next_due(), Some(at(12)), "the network may be lost");
-        health.on_failure(at(3));
-        assert!(!check(&mut health, up(), at(3)));
-    }
-
-    #[test]
-    fn a_failed_list_makes_an_answering_runtime_not_ready() {
-        let mut health = RuntimeHealth::new(at(0));
-        check(&mut health, Ok(HealthCheck::default()), at(0));
-        health.on_list(Some("list timed out".to_owned()), at(1));
-        assert!(!health.status().ready);
-        assert_eq!(health.status().reason, "list timed out");
-        assert_eq!(health.next_due(), Some(at(1)));
-        health.on_list(None, at(2));
-        assert!(health.status().ready);
-    }
-
-    #[test]
-    fn network_readiness_is_reported_separately() {
-        let mut health = RuntimeHealth::new(at(0));
-        let result = HealthCheck {
-            network_not_ready: Some("cni config uninitialized".to_owned()),
-            ..Default::default()
-        };
-        check(&mut health, Ok(result), at(0));
-        assert!(health.status().ready && !health.status().network_ready);
-        assert_eq!(health.next_due(), Some(at(5)));
-    }
-}
+#[path = "runtime_health_tests.rs"]
+mod tests;

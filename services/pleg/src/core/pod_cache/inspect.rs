@@ -77,7 +77,7 @@ impl PodCache {
             .as_ref()
             .map_or(self.sequence, |(sequence, _)| *sequence);
         let status = entry.status.as_ref().filter(|_| !pending.force);
-        let cached = status.map(|status| inspection::cached_statuses(status, now));
+        let cached = status.map(|status| inspection::cached_statuses(status, &entry.oom_checks));
         entry.in_flight = Some(Inspection {
             sequence,
             began: if listed.is_some() {
@@ -85,6 +85,7 @@ impl PodCache {
             } else {
                 now
             },
+            statuses_at: now,
             requested: None,
             tokens: pending.tokens,
         });
@@ -174,6 +175,8 @@ impl PodCache {
                 left.remove(uid);
             }
         }
+        let checks = std::mem::take(&mut entry.oom_checks);
+        entry.oom_checks = inspection::oom_checks(checks, &inspected, inspection.statuses_at);
         let previous = entry.status.take();
         for id in previous.iter().flat_map(ids) {
             self.owners.remove(id);
@@ -197,7 +200,9 @@ impl PodCache {
         entry.suspect = !status.inspect_error.is_empty();
         entry.failures = if entry.suspect { entry.failures + 1 } else { 0 };
         let retry = entry.suspect.then(|| now.plus(RETRY.delay(entry.failures)));
-        let reinspect = inspection::reinspect_at(&status, now);
+        // One that has failed waits for the retry.
+        let check = entry.oom_checks.values().min().copied();
+        let check = check.map(|at| retry.map_or(at, |retry| at.max(retry)));
         let requested = inspection.requested.as_ref();
         let is_requested = |id: &str| requested.is_none_or(|ids| ids.contains(id));
         let began = inspection.began;
@@ -212,7 +217,7 @@ impl PodCache {
             self.set_cause(uid, &inspection.tokens, now);
         }
         self.respond(uid, inspection.tokens, Ok(()));
-        for at in retry.into_iter().chain(reinspect) {
+        for at in retry.into_iter().chain(check) {
             self.inspect_at(uid, at);
         }
     }
@@ -376,6 +381,7 @@ impl PodCache {
         let inspection = Inspection {
             sequence: self.sequence,
             began: now,
+            statuses_at: now,
             requested: Some(changes.requested),
             tokens: pending.tokens,
         };

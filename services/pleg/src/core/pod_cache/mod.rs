@@ -6,7 +6,7 @@ use polylet_model::PodUid;
 use polylet_schedule::{BackoffPolicy, DueQueue, TimePoint};
 
 use super::exit_poll::ExitPoll;
-use super::inspection::{self, CachedStatuses, Inspected};
+use super::inspection::{self, CachedStatuses, Inspected, OomChecks};
 use super::late_events::LateEvents;
 use super::listing::{ListedPod, PodListing};
 use super::record_change::{RecordChange, RecordChanges, RuntimeEventKind};
@@ -71,6 +71,7 @@ struct Entry {
     suspect: bool,
     failures: u32,
     exit_poll: ExitPoll,
+    oom_checks: OomChecks,
     /// When a change was published that no refresh had found.
     published_without_cause: Option<Timestamp>,
 }
@@ -79,7 +80,10 @@ struct Entry {
 #[derive(Debug)]
 struct Inspection {
     sequence: u64,
+    /// Its list is not older.
     began: Timestamp,
+    /// Its statuses are not older.
+    statuses_at: Timestamp,
     /// The ids whose status it requests in any case; `None` when it inspects everything.
     requested: Option<BTreeSet<String>>,
     tokens: Vec<u64>,

@@ -7,6 +7,7 @@ use harness::*;
 mod changes;
 mod exit_poll;
 mod harness;
+mod oom_reason;
 
 #[test]
 fn synced_after_every_listed_pod_was_inspected() {

@@ -55,14 +55,17 @@ fn inspect(
     entries: Option<ListedPod>,
     cached: &CachedStatuses,
     world: &World,
+    exits: &BTreeMap<String, Result<ContainerStatus, String>>,
 ) -> Inspected {
     let mut entries = entries.unwrap_or_else(|| listed(uid, world));
     let mut fresh = FreshStatuses::default();
     for id in inspect_targets(&entries, cached).containers {
         match world.get(uid) {
             Some((current, phase)) if *current == id => {
-                let status = ContainerStatus::new(&id, *phase);
-                fresh.containers.insert(id, Ok(status));
+                let exit = exits.get(&id).filter(|_| *phase == EXITED);
+                let status = exit.cloned();
+                let status = status.unwrap_or_else(|| Ok(ContainerStatus::new(&id, *phase)));
+                fresh.containers.insert(id, status);
             }
             _ => drop(entries.containers.remove(&id)),
         }
@@ -81,6 +84,10 @@ pub(super) struct Harness {
     /// What the runtime had when each call was made.
     at_call: Vec<World>,
     pub(super) world: World,
+    /// The statuses of exited containers that have more than an id, or cannot be read.
+    pub(super) exits: BTreeMap<String, Result<ContainerStatus, String>>,
+    /// How many statuses of containers were requested.
+    pub(super) status_calls: usize,
     pub(super) published: BTreeMap<String, PodStatus>,
     pub(super) responses: Vec<(String, Vec<u64>, Result<(), String>)>,
     pub(super) causes_set: usize,
@@ -95,6 +102,8 @@ impl Harness {
             calls: Vec::new(),
             at_call: Vec::new(),
             world: World::new(),
+            exits: BTreeMap::new(),
+            status_calls: 0,
             published: BTreeMap::new(),
             responses: Vec::new(),
             causes_set: 0,
@@ -144,7 +153,8 @@ impl Harness {
                 listed,
                 cached,
             } => {
-                let inspected = inspect(uid.as_str(), listed, &cached, world);
+                let inspected = inspect(uid.as_str(), listed, &cached, world, &self.exits);
+                self.status_calls += inspected.fresh.containers.len();
                 self.cache.on_inspected(&uid, Ok(inspected), at(self.now));
             }
             other => panic!("{other:?} is not a call"),
