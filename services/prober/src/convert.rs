@@ -1,10 +1,11 @@
 //! Wire messages to domain types, and back.
 
+mod observed;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Container, EnvVar};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use polylet_kit::report;
@@ -15,13 +16,14 @@ use polylet_model::probe::{self, ProbeHandler, ProbeKind, ProbeSpec};
 use polylet_watch::{ProbeItemKey, Update};
 use polylet_wire::common::v1::{Cause, PodRef};
 use polylet_wire::podconfig::v1 as podconfig;
-use polylet_wire::{pleg, prober, time};
+use polylet_wire::{prober, time};
 
 use crate::core::metrics::{BUCKET_BOUNDS_MS, ProbeMetrics};
 use crate::core::types::{
-    ContainerProbes, HttpGet, ObservedChange, ObservedContainer, ObservedPod, PodChange, PodProbes,
-    PodSource, ProbeConfig, ProbeId, ProbeOutcome, ProbeResult, ProbeTiming, ResolvedHandler,
+    ContainerProbes, HttpGet, PodChange, PodProbes, PodSource, ProbeConfig, ProbeId, ProbeOutcome,
+    ProbeResult, ProbeTiming, ResolvedHandler,
 };
+pub use observed::observed_change;
 
 /// A network probe costs little, least of all one that is refused.
 const FIRST_RETRY: Duration = Duration::from_millis(10);
@@ -193,47 +195,6 @@ fn literal_values(vars: &[EnvVar]) -> BTreeMap<&str, &str> {
     vars.iter()
         .map(|var| (var.name.as_str(), var.value.as_deref().unwrap_or_default()))
         .collect()
-}
-
-/// A change of the pods in the runtime; `None` when the update carries none. `node_address` is for
-/// pods on the host's network, `to_probe_clock` converts a time of the wall clock.
-pub fn observed_change(
-    update: Update<PodUid, pleg::v1::PodState>,
-    node_address: impl FnOnce() -> String,
-    to_probe_clock: impl Fn(Timestamp) -> Timestamp,
-) -> Option<ObservedChange> {
-    match update {
-        Update::Upsert(uid, state) => {
-            let observed = observed_pod(&state, node_address, to_probe_clock);
-            Some(ObservedChange::Upsert(uid, observed))
-        }
-        Update::Remove(uid) => Some(ObservedChange::Remove(uid)),
-        Update::Synced => Some(ObservedChange::Synced),
-        Update::Stale(_) => None,
-    }
-}
-
-fn observed_pod(
-    state: &pleg::v1::PodState,
-    node_address: impl FnOnce() -> String,
-    to_probe_clock: impl Fn(Timestamp) -> Timestamp,
-) -> ObservedPod {
-    let sandbox = state.sandboxes.first();
-    let host = match sandbox.and_then(|sandbox| sandbox.ips.first()) {
-        Some(ip) => ip.as_str().into(),
-        None => node_address().into(),
-    };
-    let containers = state.containers.iter().map(|container| ObservedContainer {
-        id: container.id.as_str().into(),
-        name: container.name.clone(),
-        attempt: container.attempt,
-        running: container.phase() == pleg::v1::ContainerPhase::Running,
-        started_at: time::from_wire_opt(container.started_at.as_ref()).map(&to_probe_clock),
-    });
-    ObservedPod {
-        host,
-        containers: containers.collect(),
-    }
 }
 
 fn kind_to_wire(kind: ProbeKind) -> prober::v1::ProbeKind {

@@ -68,7 +68,9 @@ impl Engine {
         observed: Option<ObservedPod>,
         now: Timestamp,
     ) -> Vec<ProbeId> {
-        self.pods.entry(uid.clone()).or_default().observed = observed;
+        let pod = self.pods.entry(uid.clone()).or_default();
+        let earlier = pod.observed.take();
+        pod.observed = observed.map(|observed| observed.or_earlier_host(earlier.as_ref()));
         self.reconcile(uid, now);
         if self.synced {
             self.drop_outcomes(uid)
@@ -146,7 +148,7 @@ impl Engine {
         Some(ProbeAttempt {
             serial: entry.serial,
             probe: Arc::clone(&entry.desired.probe),
-            host: observed.host.clone(),
+            host: observed.host.clone().unwrap_or_default(),
             namespace: probes.namespace.clone(),
             pod: probes.name.clone(),
             container: entry.desired.container.clone(),

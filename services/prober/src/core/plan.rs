@@ -19,7 +19,8 @@ pub(crate) struct DesiredProbe {
 }
 
 /// The probes of a pod's running containers. Of a pod that was `removed` from its source, or is being
-/// deleted, only readiness is probed: its containers are not restarted any more.
+/// deleted, only readiness is probed: its containers are not restarted any more. A probe that connects to
+/// the pod's address does not run before that is known: it would fail, or reach something else.
 pub(crate) fn desired_probes(
     uid: &PodUid,
     pod: &PodProbes,
@@ -39,6 +40,9 @@ pub(crate) fn desired_probes(
         }
         for probe in &spec.probes {
             if terminating && probe.kind != ProbeKind::Readiness {
+                continue;
+            }
+            if observed.host.is_none() && probe.handler.uses_pod_address() {
                 continue;
             }
             desired.push(DesiredProbe {

@@ -80,7 +80,8 @@ pub(crate) fn observed(containers: &[(&str, bool)]) -> Option<ObservedPod> {
         started_at: Some(at(0)),
     });
     Some(ObservedPod {
-        host: "10.0.0.1".into(),
+        sandbox: Some("sandbox".into()),
+        host: Some("10.0.0.1".into()),
         containers: containers.collect(),
     })
 }

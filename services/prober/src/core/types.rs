@@ -36,6 +36,18 @@ pub(crate) enum ResolvedHandler {
     Invalid(String),
 }
 
+impl ResolvedHandler {
+    /// Whether an attempt connects to the pod's address.
+    pub(crate) fn uses_pod_address(&self) -> bool {
+        match self {
+            ResolvedHandler::Http(get) => get.host.is_none(),
+            ResolvedHandler::Tcp { host, .. } => host.is_none(),
+            ResolvedHandler::Grpc { .. } => true,
+            ResolvedHandler::Exec { .. } | ResolvedHandler::Invalid(_) => false,
+        }
+    }
+}
+
 /// An HTTP or HTTPS request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct HttpGet {
@@ -118,10 +130,24 @@ pub enum ObservedChange {
 /// A pod in the runtime.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ObservedPod {
-    /// The pod's address; the node's on the host's network.
-    pub(crate) host: Arc<str>,
+    /// The id of the newest sandbox.
+    pub(crate) sandbox: Option<Box<str>>,
+    /// The pod's address; the node's on the host's network. `None` while it is unknown.
+    pub(crate) host: Option<Arc<str>>,
     /// Newest first within one name.
     pub(crate) containers: Vec<ObservedContainer>,
+}
+
+impl ObservedPod {
+    /// With the earlier address of the same sandbox while its present one is unknown: a sandbox does not
+    /// change its address, but the runtime may return no status of it. Another sandbox has another address.
+    pub(crate) fn or_earlier_host(mut self, earlier: Option<&ObservedPod>) -> Self {
+        let same_sandbox = earlier.filter(|earlier| earlier.sandbox == self.sandbox);
+        self.host = self
+            .host
+            .or_else(|| same_sandbox.and_then(|earlier| earlier.host.clone()));
+        self
+    }
 }
 
 /// A container in the runtime.
@@ -200,6 +226,7 @@ pub struct ProbeAttempt {
     /// Distinguishes a worker from an earlier one of the same id.
     pub(crate) serial: u64,
     pub(crate) probe: Arc<ProbeConfig>,
+    /// The pod's address; may be empty where the handler does not use it.
     pub(crate) host: Arc<str>,
     pub(crate) namespace: Arc<str>,
     pub(crate) pod: Arc<str>,

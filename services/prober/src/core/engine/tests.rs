@@ -1,4 +1,5 @@
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use polylet_model::probe::ProbeKind::{self, Liveness, Readiness, Startup};
 use proptest::prelude::*;
@@ -156,6 +157,81 @@ fn only_the_newest_container_of_a_name_is_probed() {
         at(0),
     );
     assert_eq!(engine.next_due(), None);
+}
+
+/// A pod in the runtime whose container `a` runs, with this sandbox and address.
+fn at_host(sandbox: &str, host: Option<&str>) -> Option<ObservedPod> {
+    let pod = observed(&[("a", true)])?;
+    Some(ObservedPod {
+        sandbox: Some(sandbox.into()),
+        host: host.map(Into::into),
+        ..pod
+    })
+}
+
+#[test]
+fn probes_of_the_pods_address_wait_for_it() {
+    let exec = ResolvedHandler::Exec {
+        command: Vec::new(),
+    };
+    let tcp = |host: Option<&str>| ResolvedHandler::Tcp {
+        host: host.map(Into::into),
+        port: 80,
+    };
+    let http = |host: Option<&str>| {
+        ResolvedHandler::Http(HttpGet {
+            host: host.map(Into::into),
+            port: 80,
+            path: "/".to_owned(),
+            https: false,
+            headers: Vec::new(),
+        })
+    };
+    let grpc = ResolvedHandler::Grpc {
+        port: 80,
+        service: String::new(),
+    };
+    for (handler, waits) in [
+        (tcp(None), true),
+        (tcp(Some("192.0.2.9")), false),
+        (http(None), true),
+        (http(Some("192.0.2.9")), false),
+        (grpc, true),
+        (exec, false),
+        (ResolvedHandler::Invalid(String::new()), false),
+    ] {
+        let mut probes = pod(&[Readiness]);
+        let probe = Arc::make_mut(&mut probes.containers[0].probes[0]);
+        probe.handler = handler.clone();
+        let mut engine = Engine::default();
+        engine.set_pod(&"pod".into(), Some(probes), at(0));
+        engine.set_observed(&"pod".into(), at_host("s", None), at(0));
+        let started = engine.start_due(at(1)).len();
+        assert_eq!(started, usize::from(!waits), "{handler:?}");
+        // At once, and without a failure of the time before.
+        engine.set_observed(&"pod".into(), at_host("s", Some("10.0.0.1")), at(2));
+        let attempts = engine.start_due(at(2));
+        let hosts: Vec<&str> = attempts.iter().map(|attempt| &*attempt.host).collect();
+        assert_eq!(hosts, vec!["10.0.0.1"; usize::from(waits)], "{handler:?}");
+    }
+}
+
+#[test]
+fn an_address_is_kept_as_long_as_its_sandbox() {
+    for (sandbox, host, expected) in [
+        ("s", None, Some("10.0.0.1")),
+        ("s", Some("10.0.0.2"), Some("10.0.0.2")),
+        ("new", None, None),
+        ("new", Some("10.0.0.2"), Some("10.0.0.2")),
+    ] {
+        let mut engine = Engine::default();
+        engine.set_pod(&"pod".into(), Some(pod(&[Readiness])), at(0));
+        engine.set_observed(&"pod".into(), at_host("s", Some("10.0.0.1")), at(0));
+        engine.set_observed(&"pod".into(), at_host(sandbox, host), at(1));
+        let attempts = engine.start_due(at(1));
+        let hosts: Vec<&str> = attempts.iter().map(|attempt| &*attempt.host).collect();
+        assert_eq!(hosts, Vec::from_iter(expected), "{sandbox} {host:?}");
+    }
 }
 
 proptest! {
