@@ -11,7 +11,8 @@
 //! Files of pods are walked in child processes that can be killed, on the node's own disk only; a file
 //! system that is mounted as a volume is asked for its space in a child of its own. What does not answer
 //! within its deadline is unknown and a health condition: an unknown signal changes no node condition,
-//! and a pod of unknown usage is ranked as such.
+//! and a pod of unknown usage is ranked as such. While the runtime does not report writable layers, nobody
+//! is evicted for the file system that has them.
 //!
 //! An idle sync iteration reads `/proc/meminfo`, `/proc/loadavg` and two `statvfs`, and nothing per
 //! pod. Pods are measured only when one must be evicted or a caller requests the summary. The

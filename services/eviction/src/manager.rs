@@ -55,6 +55,8 @@ pub struct StartedEviction {
     pub(crate) pod: PodRef,
     pub(crate) message: String,
     pub(crate) event_annotations: BTreeMap<String, String>,
+    /// Upstream's name of the signal or limit, by which evictions are counted.
+    pub(crate) signal: &'static str,
 }
 
 impl EvictionManager {
@@ -109,6 +111,11 @@ impl EvictionManager {
             let (thresholds, _) = threshold::with_container_fs(&self.configured, one_filesystem);
             self.config.thresholds = thresholds;
         }
+    }
+
+    /// Whether images and pods share a file system.
+    pub(crate) fn one_filesystem(&self) -> bool {
+        self.config.one_filesystem
     }
 
     pub(crate) fn conditions(&self) -> &BTreeMap<NodeCondition, ConditionState> {
@@ -297,7 +304,7 @@ impl EvictionManager {
             tracing::warn!(signal = ?threshold.signal, "threshold is met, but no pod can be evicted");
             return None;
         };
-        self.start_eviction(eviction, now)
+        self.start_eviction(eviction, threshold.signal.name(), now)
     }
 
     /// The running pods with local storage limits that may be evicted for them.
@@ -326,22 +333,27 @@ impl EvictionManager {
             return None;
         }
         let limits = &spec.storage_limits;
-        let message = limits.exceeded(usage, self.config.one_filesystem)?;
+        let exceeded = limits.exceeded(usage, self.config.one_filesystem)?;
         let eviction = PodEviction {
             namespace: spec.namespace.clone(),
             name: spec.name.clone(),
             uid,
             resource: EvictionResource::Disk,
             grace_seconds: LOCAL_STORAGE_GRACE_SECONDS,
-            message,
+            message: exceeded.message,
             event_annotations: BTreeMap::new(),
             disruption_target: false,
         };
-        self.start_eviction(eviction, now)
+        self.start_eviction(eviction, exceeded.signal, now)
     }
 
     /// Saves and publishes an eviction; `None` when it cannot be saved.
-    fn start_eviction(&mut self, eviction: PodEviction, now: Timestamp) -> Option<StartedEviction> {
+    fn start_eviction(
+        &mut self,
+        eviction: PodEviction,
+        signal: &'static str,
+        now: Timestamp,
+    ) -> Option<StartedEviction> {
         let span = tracing::info_span!(
             "eviction.evict",
             k8s.pod.uid = eviction.uid,
@@ -367,6 +379,7 @@ impl EvictionManager {
             pod: wire.pod.unwrap_or_default(),
             message: eviction.message,
             event_annotations: eviction.event_annotations,
+            signal,
         })
     }
 }

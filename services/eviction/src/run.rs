@@ -323,8 +323,11 @@ impl EventLoop {
         let running = self.manager.pods().running_with_spec();
         let running: Vec<SampledPod> = running.map(sampled_pod).collect();
         let sampler = self.sampler.clone();
+        let one_filesystem = self.manager.one_filesystem();
         self.run_beside(async move {
-            let candidates = sampler.candidates(running, threshold.signal).await;
+            let candidates = sampler
+                .candidates(running, threshold.signal, one_filesystem)
+                .await;
             Input::Candidates(MeasuredCandidates {
                 threshold,
                 observations,
@@ -348,20 +351,19 @@ impl EventLoop {
             self.manager
                 .evict(&measured.threshold, &measured.observations, candidates, now);
         self.is_hurried = started.is_some();
-        if started.is_some() {
-            metrics::count_eviction(measured.threshold.signal.name());
-        }
         self.report_eviction(started);
     }
 
-    /// Emits upstream's event of an evicted pod.
+    /// Counts an eviction and emits upstream's event of the pod.
     fn report_eviction(&self, started: Option<StartedEviction>) {
         let Some(started) = started else { return };
         let StartedEviction {
             pod,
             message,
             event_annotations,
+            signal,
         } = started;
+        metrics::count_eviction(signal);
         let notices = self.ctx.notices();
         notices.annotated_warning(&pod, "Evicted", message, event_annotations);
     }

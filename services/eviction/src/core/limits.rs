@@ -49,6 +49,15 @@ pub(crate) struct LocalStorageUsage {
     pub(crate) other: u64,
 }
 
+/// A limit that a pod is above.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct ExceededLimit {
+    /// Upstream's signal, by which evictions are counted.
+    pub(crate) signal: &'static str,
+    /// The eviction message.
+    pub(crate) message: String,
+}
+
 impl LocalStorageLimits {
     /// The limits in a pod's spec.
     pub(crate) fn from_spec(spec: &PodSpec) -> Self {
@@ -96,13 +105,13 @@ impl LocalStorageLimits {
         self.pod.is_some() || !self.containers.is_empty()
     }
 
-    /// The eviction message of a pod above one of its limits. As upstream, writable layers on another
+    /// The first limit that the pod is above. As upstream, writable layers on another
     /// file system count for the pod and not for the container.
     pub(crate) fn exceeded(
         &self,
         used: &LocalStorageUsage,
         one_filesystem: bool,
-    ) -> Option<String> {
+    ) -> Option<ExceededLimit> {
         let above =
             |bytes: u64, limit: &StorageLimit| nanos_from_bytes(bytes) > limit.amount.nanos();
         let empty_dir_exceeded = |limit: &&StorageLimit| {
@@ -111,17 +120,23 @@ impl LocalStorageLimits {
         };
         if let Some(limit) = self.empty_dirs.iter().find(empty_dir_exceeded) {
             let StorageLimit { name, text, .. } = limit;
-            return Some(format!(
-                "Usage of EmptyDir volume \"{name}\" exceeds the limit \"{text}\". "
-            ));
+            return Some(ExceededLimit {
+                signal: "emptydirfs.limit",
+                message: format!(
+                    "Usage of EmptyDir volume \"{name}\" exceeds the limit \"{text}\". "
+                ),
+            });
         }
         let layers = used.containers.values().map(|(_, layer)| *layer);
         let total = layers.fold(used.other, u64::saturating_add);
         if let Some(limit) = self.pod.as_ref().filter(|limit| above(total, limit)) {
-            return Some(format!(
-                "Pod ephemeral local storage usage exceeds the total limit of containers {}. ",
-                limit.text
-            ));
+            return Some(ExceededLimit {
+                signal: "ephemeralpodfs.limit",
+                message: format!(
+                    "Pod ephemeral local storage usage exceeds the total limit of containers {}. ",
+                    limit.text
+                ),
+            });
         }
         let container_exceeded = |limit: &&StorageLimit| {
             used.containers
@@ -133,9 +148,12 @@ impl LocalStorageLimits {
         };
         let limit = self.containers.iter().find(container_exceeded)?;
         let StorageLimit { name, text, .. } = limit;
-        Some(format!(
-            "Container {name} exceeded its local ephemeral storage limit \"{text}\". "
-        ))
+        Some(ExceededLimit {
+            signal: "ephemeralcontainerfs.limit",
+            message: format!(
+                "Container {name} exceeded its local ephemeral storage limit \"{text}\". "
+            ),
+        })
     }
 }
 
@@ -264,7 +282,11 @@ mod tests {
     #[test]
     fn limits_are_checked_in_the_order_of_upstream() {
         let limits = limits(spec());
-        let exceeded = |used: LocalStorageUsage| limits.exceeded(&used, true);
+        let exceeded = |used: LocalStorageUsage| {
+            let ExceededLimit { signal, message } = limits.exceeded(&used, true)?;
+            Some((signal, message))
+        };
+        let expected = |signal, message: &str| Some((signal, message.to_owned()));
         assert_eq!(exceeded(LocalStorageUsage::default()), None);
         assert_eq!(exceeded(used(&[("disk", MI)], &[("a", MI, MI)], 0)), None);
         let disk = "Usage of EmptyDir volume \"disk\" exceeds the limit \"1Mi\". ";
@@ -273,21 +295,24 @@ mod tests {
             &[("a", 2 * MI, MI)],
             MI,
         );
-        assert_eq!(exceeded(all).as_deref(), Some(disk));
+        assert_eq!(exceeded(all), expected("emptydirfs.limit", disk));
         let memory = "Usage of EmptyDir volume \"memory\" exceeds the limit \"1M\". ";
         assert_eq!(
-            exceeded(used(&[("memory", 1_000_001)], &[], 0)).as_deref(),
-            Some(memory)
+            exceeded(used(&[("memory", 1_000_001)], &[], 0)),
+            expected("emptydirfs.limit", memory)
         );
         // The sum counts containers that have no limit of their own.
         let pod = "Pod ephemeral local storage usage exceeds the total limit of containers 2Mi. ";
         assert_eq!(
-            exceeded(used(&[], &[("b", 0, MI)], MI + 1)).as_deref(),
-            Some(pod)
+            exceeded(used(&[], &[("b", 0, MI)], MI + 1)),
+            expected("ephemeralpodfs.limit", pod)
         );
         let container = "Container a exceeded its local ephemeral storage limit \"2Mi\". ";
         let logs = used(&[], &[("a", 2 * MI + 1, 0)], 0);
-        assert_eq!(exceeded(logs).as_deref(), Some(container));
+        assert_eq!(
+            exceeded(logs),
+            expected("ephemeralcontainerfs.limit", container)
+        );
     }
 
     #[test]
@@ -297,7 +322,7 @@ mod tests {
         assert_eq!(limits.exceeded(&layer, false), None);
         let layer = used(&[], &[("a", 0, 2 * MI + 1)], 0);
         let exceeded = limits.exceeded(&layer, false).unwrap();
-        assert!(exceeded.starts_with("Pod ephemeral"), "{exceeded}");
+        assert_eq!(exceeded.signal, "ephemeralpodfs.limit");
     }
 
     #[test]

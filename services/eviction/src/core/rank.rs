@@ -104,17 +104,14 @@ struct Excess {
 fn excess(pod: &Candidate, signal: Signal, one_filesystem: bool) -> Option<Excess> {
     let usage = pod.usage?;
     let files = |local: fn(FileUsage) -> u64, layer: fn(FileUsage) -> u64| {
-        let image_side = !matches!(signal, Signal::NodeFsAvailable | Signal::NodeFsInodesFree);
         let files = usage.files?;
-        let local = if one_filesystem || !image_side {
-            local(files)
-        } else {
-            0
+        let local = match signal.counts_local_files(one_filesystem) {
+            true => local(files),
+            false => 0,
         };
-        let layer = if one_filesystem || image_side {
-            layer(files)
-        } else {
-            0
+        let layer = match signal.counts_layers(one_filesystem) {
+            true => layer(files),
+            false => 0,
         };
         Some(local.saturating_add(layer))
     };

@@ -90,6 +90,20 @@ impl Signal {
         }
     }
 
+    /// Whether logs and local volumes are on the signal's file system.
+    pub(crate) fn counts_local_files(self, one_filesystem: bool) -> bool {
+        one_filesystem || self.is_node_fs()
+    }
+
+    /// Whether writable layers are on the signal's file system.
+    pub(crate) fn counts_layers(self, one_filesystem: bool) -> bool {
+        one_filesystem || !self.is_node_fs()
+    }
+
+    fn is_node_fs(self) -> bool {
+        matches!(self, Self::NodeFsAvailable | Self::NodeFsInodesFree)
+    }
+
     /// Whether removing dead containers and unused images can help. With one file system for images
     /// and pods, it also helps `nodefs`.
     pub(crate) fn is_reclaimable(self, one_filesystem: bool) -> bool {

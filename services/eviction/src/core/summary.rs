@@ -75,10 +75,19 @@ pub(crate) struct PodStats {
     pub(crate) ephemeral: Option<FsStats>,
 }
 
+/// When a summary was measured: walking files takes seconds.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct SampleTimes {
+    /// When the measurement of the files was begun.
+    pub(crate) files: Timestamp,
+    /// When everything else was read.
+    pub(crate) counters: Timestamp,
+}
+
 /// The usage of the node and its pods.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct StatsSummary {
-    pub(crate) at: Timestamp,
+    pub(crate) times: SampleTimes,
     pub(crate) node: ContainerStats,
     pub(crate) system: Vec<ContainerStats>,
     pub(crate) fs: Option<FsStats>,
@@ -89,45 +98,43 @@ pub(crate) struct StatsSummary {
 
 /// Renders the summary. With `only_cpu_and_memory`, everything else is omitted, as upstream.
 pub(crate) fn render(summary: &StatsSummary, only_cpu_and_memory: bool) -> Value {
-    let at = summary.at;
-    let mut node = container(&summary.node, at, only_cpu_and_memory);
+    let times = summary.times;
+    let mut node = container(&summary.node, times, only_cpu_and_memory);
     node.insert("nodeName".into(), json!(summary.node.name));
     node.remove("name");
     let system: Vec<Value> = summary
         .system
         .iter()
-        .map(|one| Value::Object(container(one, at, only_cpu_and_memory)))
+        .map(|one| Value::Object(container(one, times, only_cpu_and_memory)))
         .collect();
     node.insert("systemContainers".into(), Value::Array(system));
     if !only_cpu_and_memory {
         if let Some(fs) = &summary.fs {
-            node.insert("fs".into(), files(fs, at).into());
+            node.insert("fs".into(), files(fs, times.files).into());
         }
         if let Some(fs) = &summary.image_fs {
-            node.insert(
-                "runtime".into(),
-                json!({"imageFs": files(fs, at), "containerFs": files(fs, at)}),
-            );
+            let fs = files(fs, times.files);
+            node.insert("runtime".into(), json!({"imageFs": fs, "containerFs": fs}));
         }
         if let Some(pids) = summary.pids {
             let running = pids.capacity.saturating_sub(pids.available);
             node.insert(
                 "rlimit".into(),
-                json!({"time": at, "maxpid": pids.capacity, "curproc": running}),
+                json!({"time": times.counters, "maxpid": pids.capacity, "curproc": running}),
             );
         }
-        insert_network(&mut node, &summary.node, at);
+        insert_network(&mut node, &summary.node, times.counters);
     }
     let pods: Vec<Value> = summary
         .pods
         .iter()
-        .map(|one| pod(one, at, only_cpu_and_memory))
+        .map(|one| pod(one, times, only_cpu_and_memory))
         .collect();
     json!({"node": node, "pods": pods})
 }
 
-fn pod(pod: &PodStats, at: Timestamp, only_cpu_and_memory: bool) -> Value {
-    let mut out = container(&pod.total, at, true);
+fn pod(pod: &PodStats, times: SampleTimes, only_cpu_and_memory: bool) -> Value {
+    let mut out = container(&pod.total, times, true);
     out.remove("name");
     out.insert(
         "podRef".into(),
@@ -136,20 +143,20 @@ fn pod(pod: &PodStats, at: Timestamp, only_cpu_and_memory: bool) -> Value {
     let containers: Vec<Value> = pod
         .containers
         .iter()
-        .map(|one| Value::Object(container(one, at, only_cpu_and_memory)))
+        .map(|one| Value::Object(container(one, times, only_cpu_and_memory)))
         .collect();
     out.insert("containers".into(), Value::Array(containers));
     if only_cpu_and_memory {
         return Value::Object(out);
     }
-    insert_io(&mut out, &pod.total, at);
-    insert_network(&mut out, &pod.total, at);
+    insert_io(&mut out, &pod.total, times.counters);
+    insert_network(&mut out, &pod.total, times.counters);
     if !pod.volumes.is_empty() {
         let volumes: Vec<Value> = pod
             .volumes
             .iter()
             .map(|volume| {
-                let mut one = files(&volume.files, at);
+                let mut one = files(&volume.files, times.files);
                 one.insert("name".into(), json!(volume.name));
                 if let Some(claim) = &volume.claim {
                     let claim = json!({"name": claim, "namespace": pod.namespace});
@@ -161,7 +168,10 @@ fn pod(pod: &PodStats, at: Timestamp, only_cpu_and_memory: bool) -> Value {
         out.insert("volume".into(), Value::Array(volumes));
     }
     if let Some(ephemeral) = &pod.ephemeral {
-        out.insert("ephemeral-storage".into(), files(ephemeral, at).into());
+        out.insert(
+            "ephemeral-storage".into(),
+            files(ephemeral, times.files).into(),
+        );
     }
     if let Some(count) = pod.total.processes {
         out.insert("process_stats".into(), json!({"process_count": count}));
@@ -171,9 +181,10 @@ fn pod(pod: &PodStats, at: Timestamp, only_cpu_and_memory: bool) -> Value {
 
 fn container(
     stats: &ContainerStats,
-    at: Timestamp,
+    times: SampleTimes,
     only_cpu_and_memory: bool,
 ) -> Map<String, Value> {
+    let at = times.counters;
     let mut out = Map::new();
     out.insert("name".into(), json!(stats.name));
     if let Some(started) = stats.started_at {
@@ -197,7 +208,7 @@ fn container(
         insert_io(&mut out, stats, at);
         for (name, fs) in [("rootfs", &stats.rootfs), ("logs", &stats.logs)] {
             if let Some(fs) = fs {
-                out.insert(name.into(), files(fs, at).into());
+                out.insert(name.into(), files(fs, times.files).into());
             }
         }
     }

@@ -1,6 +1,6 @@
 use polylet_kit::state_file::StateFileError;
 use polylet_wire::pleg::v1::Sandbox;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::*;
 use crate::core::signal::{Observation, Signal};
@@ -18,6 +18,15 @@ impl EvictionStore for NoEvictionFile {
     }
 }
 
+fn memory_threshold() -> Threshold {
+    Threshold {
+        signal: Signal::MemoryAvailable,
+        value: ThresholdValue::Quantity(100, "100".to_owned()),
+        grace: None,
+        minimum_reclaim: None,
+    }
+}
+
 fn manager(threshold: &Threshold) -> EvictionManager {
     let config = EvictionConfig {
         thresholds: vec![threshold.clone()],
@@ -32,8 +41,12 @@ fn manager(threshold: &Threshold) -> EvictionManager {
 }
 
 fn pod(uid: &str) -> Update<PodUid, Pod> {
+    pod_with(uid, json!({ "containers": [{ "name": "c" }] }))
+}
+
+fn pod_with(uid: &str, spec: Value) -> Update<PodUid, Pod> {
     let metadata = json!({ "name": uid, "namespace": "default", "uid": uid });
-    let manifest = json!({ "metadata": metadata, "spec": { "containers": [{ "name": "c" }] } });
+    let manifest = json!({ "metadata": metadata, "spec": spec });
     let pod = Pod {
         manifest: manifest.to_string().into_bytes().into(),
         ..Pod::default()
@@ -55,12 +68,7 @@ fn state(uid: &str, ready: bool) -> Update<PodUid, PodState> {
 
 #[test]
 fn a_pod_that_ended_while_it_was_measured_is_not_evicted() {
-    let threshold = Threshold {
-        signal: Signal::MemoryAvailable,
-        value: ThresholdValue::Quantity(100, "100".to_owned()),
-        grace: None,
-        minimum_reclaim: None,
-    };
+    let threshold = memory_threshold();
     let observation = Observation {
         available: 5,
         capacity: 1000,
@@ -82,7 +90,25 @@ fn a_pod_that_ended_while_it_was_measured_is_not_evicted() {
             manager.handle_pod_state(change);
         }
         let started = manager.evict(&threshold, &observations, candidates, NOW);
+        if let Some(started) = &started {
+            assert_eq!(started.signal, "memory.available");
+        }
         let evicted = started.map(|started| started.pod.uid);
         assert_eq!(evicted.as_deref(), expected);
     }
+}
+
+#[test]
+fn an_eviction_for_a_storage_limit_is_counted_under_its_limit() {
+    let mut manager = manager(&memory_threshold());
+    let volume = json!({ "name": "cache", "emptyDir": { "sizeLimit": "1Mi" } });
+    let spec = json!({ "containers": [{ "name": "c" }], "volumes": [volume] });
+    manager.handle_pod(pod_with("a", spec));
+    manager.handle_pod_state(state("a", true));
+    let usage = LocalStorageUsage {
+        empty_dirs: BTreeMap::from([("cache".to_owned(), 2 << 20)]),
+        ..LocalStorageUsage::default()
+    };
+    let started = manager.enforce_storage_limits("a".to_owned(), &usage, NOW);
+    assert_eq!(started.unwrap().signal, "emptydirfs.limit");
 }

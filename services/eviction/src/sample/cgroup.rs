@@ -80,7 +80,7 @@ pub(super) fn key(text: &str, name: &str) -> Option<u64> {
 }
 
 #[cfg(test)]
-pub(super) mod tests {
+pub(crate) mod tests {
     use std::fs;
 
     use super::*;

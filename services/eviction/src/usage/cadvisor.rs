@@ -47,7 +47,6 @@ impl SandboxImage {
 
 /// What was measured before the cgroups are read.
 pub(super) struct CadvisorJob {
-    at: Timestamp,
     mounts: CgroupMounts,
     paths: NodePaths,
     pods: Vec<SummaryPod>,
@@ -57,28 +56,27 @@ pub(super) struct CadvisorJob {
 
 impl CadvisorJob {
     /// What does not need the cgroups.
-    pub(super) async fn prepare(sampler: &Sampler, at: Timestamp, pods: Vec<SummaryPod>) -> Self {
-        let excluded = vec![sampler.paths.root.clone()];
+    pub(super) async fn prepare(sampler: &Sampler, pods: Vec<SummaryPod>) -> Self {
+        let excluded = vec![sampler.pods.paths.root.clone()];
         let filesystems = async {
             let mut observer = sampler.observer.lock().await;
             observer.mounted(excluded).await
         };
         let image = sampler
             .sandbox_image
-            .get(&sampler.runtime, !pods.is_empty());
+            .get(&sampler.pods.runtime, !pods.is_empty());
         let (filesystems, sandbox_image) = futures::join!(filesystems, image);
         Self {
-            at,
-            mounts: sampler.mounts.clone(),
-            paths: sampler.paths.clone(),
+            mounts: sampler.pods.mounts.clone(),
+            paths: sampler.pods.paths.clone(),
             pods,
             filesystems,
             sandbox_image,
         }
     }
 
-    /// Reads the cgroups.
-    pub(super) fn run(self) -> CadvisorSample {
+    /// Reads the cgroups, `now`.
+    pub(super) fn run(self, now: Timestamp) -> CadvisorSample {
         let mut cgroups = vec![self.root()];
         let system = self.paths.system_cgroups.iter();
         let groups = system.map(|(_, candidates)| candidates);
@@ -97,7 +95,7 @@ impl CadvisorJob {
             self.pod(pod, &mut cgroups);
         }
         CadvisorSample {
-            at: self.at,
+            at: now,
             machine: machine_info(),
             has_pressure: self.mounts.is_unified() && cgroup_stats::has_pressure(),
             cgroups,

@@ -7,11 +7,14 @@ mod disk;
 mod local;
 mod observe;
 mod pod;
+mod pod_sampler;
 mod summary;
 mod summary_requests;
+mod volume_dirs;
 mod volume_health;
+mod writable_layers;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::time::Duration;
@@ -22,7 +25,6 @@ use polylet_kit::{Channel, Ctx};
 use polylet_model::PodUid;
 use polylet_model::cgroup::{CgroupDriver, CgroupName};
 use polylet_model::qos::QosClass;
-use polylet_walk::DiskUsage;
 use polylet_wire::common::v1::PodRef;
 use polylet_wire::volume::v1::volume_service_client::VolumeServiceClient;
 use polylet_wire::volume::v1::{GetVolumeStatsRequest, VolumeStats};
@@ -32,27 +34,29 @@ use crate::DESCRIPTOR;
 use crate::config::Config;
 use crate::core::pods::{NodePods, PodUsageSpec, RuntimePod};
 use crate::core::rank::Candidate;
-use crate::core::signal::{EvictionResource, Observations, Signal};
+use crate::core::signal::{Observations, Signal};
 use crate::sample::cgroup::CgroupMounts;
 use crate::sample::processes;
 use cadvisor::SandboxImage;
 use cpu_rates::CpuRates;
-use disk::{DiskMeasurer, MeasuredPod, ServiceChildren};
+use disk::{DiskMeasurer, ServiceChildren};
 pub(crate) use local::LocalStorageSample;
 use observe::{NodeFilesystems, NodeObserver};
+use pod_sampler::PodSampler;
 pub(crate) use summary_requests::{
     SummaryError, SummaryRequest, SummaryRequests, TimedReport, UsageReport,
 };
+use volume_dirs::VolumeLister;
 use volume_health::RemoteVolumes;
 pub(crate) use volume_health::{FIRST_VOLUME_CHECK, VOLUME_CHECK_PERIOD};
+use writable_layers::WritableLayers;
 
 const RUNTIME_TIMEOUT: Duration = Duration::from_secs(10);
 /// For volume-manager and the drivers that it calls.
 const VOLUMES_TIMEOUT: Duration = Duration::from_secs(3);
-/// The time to walk the files of all candidates: pods with more files have at least what was found.
-const CANDIDATES_BUDGET: Duration = Duration::from_secs(15);
-/// The same for limits, where nobody waits.
-const LIMITS_BUDGET: Duration = Duration::from_secs(60);
+/// How long a health condition stays after a measurement has failed, unless one succeeds: perhaps nobody
+/// asks again.
+const NOT_MEASURED_DURATION: Duration = Duration::from_secs(60);
 /// Child processes at once, of all purposes.
 const CHILDREN: SubprocessLimits = SubprocessLimits {
     active: 8,
@@ -61,9 +65,6 @@ const CHILDREN: SubprocessLimits = SubprocessLimits {
 };
 
 const DRIVERS: [CgroupDriver; 2] = [CgroupDriver::Cgroupfs, CgroupDriver::Systemd];
-
-/// Writable layers by container id.
-type WritableLayers = BTreeMap<String, DiskUsage>;
 
 /// A running pod: uid, spec and state.
 pub(crate) type SampledPod = (String, PodUsageSpec, RuntimePod);
@@ -76,12 +77,10 @@ pub(crate) fn sampled_pod((uid, spec, pod): (&PodUid, &PodUsageSpec, &RuntimePod
 /// Measures on demand. Clones share the observer and the counters.
 #[derive(Clone)]
 pub(crate) struct Sampler {
-    mounts: CgroupMounts,
-    runtime: RuntimeClient,
-    paths: NodePaths,
+    pods: PodSampler,
     volumes: Channel,
     observer: Rc<Mutex<NodeObserver>>,
-    disk: DiskMeasurer,
+    volume_lister: Rc<Mutex<VolumeLister>>,
     remote_volumes: Rc<Mutex<RemoteVolumes>>,
     rates: CpuRates,
     sandbox_image: SandboxImage,
@@ -157,12 +156,16 @@ impl Sampler {
             notices: ctx.notices().clone(),
         };
         Self {
-            mounts,
-            runtime,
-            paths,
+            pods: PodSampler {
+                mounts,
+                runtime,
+                paths,
+                disk: DiskMeasurer::new(Rc::new(children), ctx.conditions()),
+                conditions: ctx.conditions(),
+            },
             volumes: ctx.peer("volume-manager").channel(),
             observer: Rc::new(Mutex::new(observer)),
-            disk: DiskMeasurer::new(Rc::new(children), ctx.conditions()),
+            volume_lister: Rc::default(),
             remote_volumes: Rc::default(),
             rates: CpuRates::default(),
             sandbox_image: SandboxImage::default(),
@@ -176,53 +179,20 @@ impl Sampler {
 
     /// Forgets what is known about pods that are gone.
     pub(crate) fn retain_pods(&self, pods: &NodePods) {
-        self.disk.retain_pods(|uid| pods.runtime.contains_key(uid));
+        self.pods
+            .disk
+            .retain_pods(|uid| pods.runtime.contains_key(uid));
     }
 
-    /// All running pods with their usage. Files are measured only for a signal about files: a walk can
-    /// take long, and memory pressure cannot wait. `None` when nothing could be measured.
+    /// All running pods with their usage: see [`PodSampler::candidates`].
     pub(crate) async fn candidates(
         &self,
         running: Vec<SampledPod>,
         signal: Signal,
+        one_filesystem: bool,
     ) -> Option<Vec<Candidate>> {
-        let with_files = matches!(
-            signal.resource(),
-            EvictionResource::Disk | EvictionResource::Inodes
-        );
-        let (layers, disk) = if with_files {
-            let pods = running.iter().map(|(uid, spec, pod)| MeasuredPod {
-                pod: pod_ref(uid, pod),
-                paths: pod::candidate_paths(&self.paths, uid, spec, pod),
-            });
-            let disk = self
-                .disk
-                .measure("candidates", pods.collect(), CANDIDATES_BUDGET);
-            let (layers, disk) = futures::join!(writable_layers(&self.runtime), disk);
-            match disk {
-                Ok(disk) => (layers, disk),
-                Err(error) => {
-                    let error = polylet_kit::report(&error);
-                    tracing::warn!(error, "failed to measure candidates for eviction");
-                    return None;
-                }
-            }
-        } else {
-            (BTreeMap::new(), BTreeMap::new())
-        };
-        let mounts = self.mounts.clone();
-        let measure = move || {
-            let candidate = |(uid, spec, pod): SampledPod| {
-                let files = pod::CandidateFiles {
-                    disk: disk.get(&uid),
-                    layers: &layers,
-                };
-                pod::candidate(&mounts, with_files.then_some(&files), uid, &spec, &pod)
-            };
-            running.into_iter().map(candidate).collect()
-        };
-        // Cgroups always answer.
-        tokio::task::spawn_blocking(measure).await.ok()
+        let candidates = self.pods.candidates(running, signal, one_filesystem);
+        candidates.await
     }
 
     /// Measures the local storage of pods with limits. Pods that could not be measured are left out.
@@ -230,36 +200,7 @@ impl Sampler {
         &self,
         pods: Vec<SampledPod>,
     ) -> Vec<LocalStorageSample> {
-        let with_layers = pods
-            .iter()
-            .any(|(_, spec, _)| spec.storage_limits.limits_containers());
-        let (mut measured, mut kinds) = (Vec::new(), Vec::new());
-        for (uid, spec, pod) in &pods {
-            let (paths, kind) = local::limited_paths(&self.paths, uid, spec, pod);
-            kinds.push(kind);
-            measured.push(MeasuredPod {
-                pod: pod_ref(uid, pod),
-                paths,
-            });
-        }
-        let layers = async {
-            match with_layers {
-                true => writable_layers(&self.runtime).await,
-                false => BTreeMap::new(),
-            }
-        };
-        let disk = self.disk.measure("limits", measured, LIMITS_BUDGET);
-        let (layers, disk) = futures::join!(layers, disk);
-        let disk = disk.unwrap_or_else(|error| {
-            let error = polylet_kit::report(&error);
-            tracing::warn!(error, "failed to measure pods with local storage limits");
-            BTreeMap::new()
-        });
-        let sample = |((uid, spec, pod), kinds): (SampledPod, Vec<local::LocalPath>)| {
-            let measured = disk.get(&uid)?;
-            Some(local::sample(uid, &spec, &pod, &layers, &kinds, measured))
-        };
-        pods.into_iter().zip(kinds).filter_map(sample).collect()
+        self.pods.measure_local_storage(pods).await
     }
 
     /// The volumes of volume-manager by host path; none while it is unavailable.
@@ -312,26 +253,4 @@ async fn image_usage(runtime: &RuntimeClient) -> Option<(u64, u64)> {
     let info = runtime.image_fs_info().await.ok()?;
     let usage = info.image_filesystems.into_iter().next()?;
     Some((usage.used_bytes?.value, usage.inodes_used?.value))
-}
-
-/// Writable layers as the runtime measures them; none when it cannot.
-async fn writable_layers(runtime: &RuntimeClient) -> WritableLayers {
-    let stats = match runtime.list_container_stats(None).await {
-        Ok(stats) => stats,
-        Err(error) => {
-            let error = polylet_kit::report(&error);
-            tracing::debug!(error, "failed to get the sizes of writable layers");
-            return BTreeMap::new();
-        }
-    };
-    let value = |v: Option<polylet_wire::runtime::v1::UInt64Value>| v.map_or(0, |v| v.value);
-    stats
-        .into_iter()
-        .filter_map(|stats| {
-            let (id, layer) = (stats.attributes?.id, stats.writable_layer?);
-            let bytes = value(layer.used_bytes);
-            let inodes = value(layer.inodes_used);
-            Some((id, DiskUsage { bytes, inodes }))
-        })
-        .collect()
 }

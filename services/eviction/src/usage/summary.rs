@@ -1,7 +1,7 @@
 //! The stats summary, out of measured files, file systems and cgroups.
 
 use std::collections::{BTreeMap, HashMap};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use jiff::Timestamp;
@@ -10,51 +10,19 @@ use polylet_wire::volume::v1::{FsUsage, VolumeStats};
 
 use super::cpu_rates::CpuRates;
 use super::disk::DiskUsages;
+use super::volume_dirs::MeasuredVolume;
 use super::{NodeFilesystems, NodePaths, WritableLayers, pod};
 use crate::core::pods::{PodUsageSpec, RunningContainer, RuntimePod};
 use crate::core::signal::Observation;
 use crate::core::stats::{CgroupStats, InterfaceStats};
 use crate::core::summary::{
-    ContainerStats, FsStats, MemoryStats, PodStats, PodVolumeStats, StatsSummary,
+    ContainerStats, FsStats, MemoryStats, PodStats, PodVolumeStats, SampleTimes, StatsSummary,
 };
 use crate::sample::cgroup::CgroupMounts;
 use crate::sample::cgroup_stats::Detail;
 use crate::sample::disk_usage::{PathUsage, PodPaths};
 use crate::sample::filesystem::Filesystem;
 use crate::sample::{network, node};
-
-const CSI: &str = "kubernetes.io~csi";
-
-/// A volume of a pod, by its directory.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct MeasuredVolume {
-    /// The directory's name.
-    pub(super) name: String,
-    pub(super) dir: PathBuf,
-    pub(super) is_csi: bool,
-}
-
-/// The volumes of a pod, by name. The directories belong to the node, not to pods.
-pub(super) fn volume_dirs(paths: &NodePaths, uid: &str) -> Vec<MeasuredVolume> {
-    let children = |dir: &Path| -> Vec<PathBuf> {
-        let entries = std::fs::read_dir(dir).into_iter().flatten().flatten();
-        entries.map(|entry| entry.path()).collect()
-    };
-    let volumes = paths.pods().join(uid).join("volumes");
-    let mut all: Vec<MeasuredVolume> = children(&volumes)
-        .iter()
-        .flat_map(|plugin| {
-            let is_csi = plugin.ends_with(CSI);
-            let volume = move |dir: PathBuf| {
-                let name = dir.file_name()?.to_string_lossy().into_owned();
-                Some(MeasuredVolume { name, dir, is_csi })
-            };
-            children(plugin).into_iter().filter_map(volume)
-        })
-        .collect();
-    all.sort_by(|a, b| a.name.cmp(&b.name));
-    all
-}
 
 /// The paths that are measured for the summary: the logs of the pod and of its running containers, in
 /// their order, then the volumes that no driver measures.
@@ -85,6 +53,7 @@ pub(super) fn summary_paths(
 
 /// Everything in a summary that was measured before the cgroups are read.
 pub(super) struct SummaryJob {
+    /// When the measurement was begun.
     pub(super) at: Timestamp,
     pub(super) node_name: String,
     pub(super) mounts: CgroupMounts,
@@ -111,32 +80,48 @@ pub(super) struct SummaryPod {
     pub(super) uid: String,
     pub(super) spec: Option<Arc<PodUsageSpec>>,
     pub(super) pod: RuntimePod,
-    pub(super) volumes: Vec<MeasuredVolume>,
+    /// `None` when they could not be listed.
+    pub(super) volumes: Option<Vec<MeasuredVolume>>,
+}
+
+impl SummaryPod {
+    /// The volumes that are known.
+    pub(super) fn volumes(&self) -> &[MeasuredVolume] {
+        self.volumes.as_deref().unwrap_or_default()
+    }
 }
 
 impl SummaryJob {
-    /// Reads the cgroups.
-    pub(super) fn run(self) -> StatsSummary {
+    /// Reads the cgroups, `now`: long after the measurement was begun, if files were walked before.
+    /// All reports share the rates, so that these are about the times at which the counters were read.
+    pub(super) fn run(self, now: Timestamp) -> StatsSummary {
         let summary = StatsSummary {
-            at: self.at,
-            node: self.node_stats(),
-            system: self.system_stats(),
+            times: SampleTimes {
+                files: self.at,
+                counters: now,
+            },
+            node: self.node_stats(now),
+            system: self.system_stats(now),
             fs: self.filesystems.node.map(space),
             image_fs: self.filesystems.image.map(|fs| self.image_fs(fs)),
             pids: node::pids(),
-            pods: self.pods.iter().map(|pod| self.pod_stats(pod)).collect(),
+            pods: self
+                .pods
+                .iter()
+                .map(|pod| self.pod_stats(pod, now))
+                .collect(),
         };
-        self.rates.retain_updated(self.at);
+        self.rates.retain_updated(now);
         summary
     }
 
-    fn node_stats(&self) -> ContainerStats {
+    fn node_stats(&self, now: Timestamp) -> ContainerStats {
         let memory = node::memory();
         let (page_faults, major_page_faults) = node::page_faults();
         ContainerStats {
             name: self.node_name.clone(),
             started_at: node::booted_at(),
-            cpu: node::cpu_nanoseconds().map(|ns| self.rates.update("/", self.at, ns)),
+            cpu: node::cpu_nanoseconds().map(|ns| self.rates.update("/", now, ns)),
             memory: memory.map(|memory| MemoryStats {
                 available: Some(node::available_memory(&memory).available),
                 usage: memory.usage(),
@@ -155,13 +140,13 @@ impl SummaryJob {
     }
 
     /// The cgroups of the agent, of all pods and of everything else, as far as they are known.
-    fn system_stats(&self) -> Vec<ContainerStats> {
+    fn system_stats(&self, now: Timestamp) -> Vec<ContainerStats> {
         let system = self.paths.system_cgroups.iter();
         let stats = system.filter_map(|(name, candidates)| {
             let cgroup = self.mounts.first_existing(candidates)?;
             let stats = self.mounts.stats(cgroup, self.detail);
             let counter = format!("/{name}");
-            let mut container = self.cgroup_stats(name, &counter, stats);
+            let mut container = self.cgroup_stats(name, &counter, stats, now);
             container.processes = None;
             Some(container)
         });
@@ -181,14 +166,14 @@ impl SummaryJob {
         }
     }
 
-    fn pod_stats(&self, summary: &SummaryPod) -> PodStats {
+    fn pod_stats(&self, summary: &SummaryPod, now: Timestamp) -> PodStats {
         let SummaryPod { uid, spec, pod, .. } = summary;
         let cgroup = pod::pod_cgroup(&self.mounts, spec.as_deref());
         let usage = cgroup
             .as_deref()
             .map(|cgroup| self.mounts.stats(cgroup, self.detail))
             .unwrap_or_default();
-        let mut total = self.cgroup_stats(&pod.name, uid, usage);
+        let mut total = self.cgroup_stats(&pod.name, uid, usage, now);
         total.started_at = pod.created_at;
         total.network = self.pod_network(cgroup.as_deref(), pod);
         let containers: Vec<_> = pod
@@ -197,7 +182,7 @@ impl SummaryJob {
             .enumerate()
             .map(|(index, container)| {
                 let logs = self.path(uid, 1 + index);
-                self.container_stats(cgroup.as_deref(), container, logs)
+                self.container_stats(cgroup.as_deref(), container, logs, now)
             })
             .collect();
         // As upstream: the processes of its containers.
@@ -206,9 +191,10 @@ impl SummaryJob {
             .filter_map(|container| container.processes);
         total.processes = Some(processes.sum());
         let volumes = self.volume_stats(summary);
-        // A pod that could not be measured has no sum.
+        // As upstream, a pod that could not be measured, or whose volumes are unknown, has no sum.
         let node_fs = self.filesystems.node;
-        let ephemeral = self.path(uid, 0).map(|logs| {
+        let logs = summary.volumes.as_ref().and_then(|_| self.path(uid, 0));
+        let ephemeral = logs.map(|logs| {
             let layers = containers.iter().filter_map(|container| container.rootfs);
             let local = volumes.iter().filter(|volume| volume.local);
             let all = layers.chain(local.map(|volume| volume.files));
@@ -238,9 +224,10 @@ impl SummaryJob {
         pod_cgroup: Option<&str>,
         container: &RunningContainer,
         logs: Option<PathUsage>,
+        now: Timestamp,
     ) -> ContainerStats {
         let usage = pod::container_stats(&self.mounts, pod_cgroup, &container.id, self.detail);
-        let mut stats = self.cgroup_stats(&container.name, &container.id, usage);
+        let mut stats = self.cgroup_stats(&container.name, &container.id, usage, now);
         stats.started_at = container.started_at;
         stats.rootfs = self
             .layers
@@ -270,7 +257,7 @@ impl SummaryJob {
             };
             self.volume(summary, volume, path)
         };
-        summary.volumes.iter().filter_map(volume).collect()
+        summary.volumes().iter().filter_map(volume).collect()
     }
 
     /// The stats of a volume. The files on persistent volumes are not walked: their driver or file
@@ -314,13 +301,19 @@ impl SummaryJob {
         })
     }
 
-    fn cgroup_stats(&self, name: &str, counter: &str, stats: CgroupStats) -> ContainerStats {
+    fn cgroup_stats(
+        &self,
+        name: &str,
+        counter: &str,
+        stats: CgroupStats,
+        now: Timestamp,
+    ) -> ContainerStats {
         ContainerStats {
             name: name.to_owned(),
             started_at: stats.created_at,
             cpu: stats
                 .cpu
-                .map(|cpu| self.rates.update(counter, self.at, cpu.total)),
+                .map(|cpu| self.rates.update(counter, now, cpu.total)),
             memory: stats.memory.map(|memory| MemoryStats {
                 available: memory
                     .limit
@@ -377,3 +370,7 @@ fn driver_stats(stats: &VolumeStats) -> Option<FsStats> {
         used_inodes: inodes.map_or(0, |inodes| number(inodes.used)),
     })
 }
+
+#[cfg(test)]
+#[path = "summary_tests.rs"]
+mod tests;

@@ -15,8 +15,8 @@ use tokio::sync::{mpsc, oneshot};
 
 use super::cadvisor::CadvisorJob;
 use super::disk::{DiskUsages, MeasuredPod};
-use super::summary::{SummaryJob, SummaryPod, summary_paths, volume_dirs};
-use super::{Sampler, image_usage, pod_ref, writable_layers};
+use super::summary::{SummaryJob, SummaryPod, summary_paths};
+use super::{Sampler, image_usage, pod_ref, volume_dirs};
 use crate::core::exposition::{cadvisor, resource};
 use crate::core::pods::NodePods;
 use crate::core::summary::render;
@@ -204,14 +204,14 @@ async fn measure(
     pods.send(sender).await.map_err(|_| stopping.clone())?;
     let pods = summary_pods(&receiver.await.map_err(|_| stopping)?);
     if report == UsageReport::CadvisorMetrics {
-        let job = CadvisorJob::prepare(sampler, at, pods).await;
-        return blocking(move || Ok(cadvisor::render(&job.run()).into())).await;
+        let job = CadvisorJob::prepare(sampler, pods).await;
+        return blocking(move || Ok(cadvisor::render(&job.run(Timestamp::now())).into())).await;
     }
     let mut job = SummaryJob {
         at,
         node_name,
-        mounts: sampler.mounts.clone(),
-        paths: sampler.paths.clone(),
+        mounts: sampler.pods.mounts.clone(),
+        paths: sampler.pods.paths.clone(),
         filesystems: Default::default(),
         layers: Default::default(),
         rates: sampler.rates.clone(),
@@ -230,7 +230,7 @@ async fn measure(
         measure_files(sampler, &mut job).await?;
     }
     blocking(move || {
-        let summary = job.run();
+        let summary = job.run(Timestamp::now());
         match report {
             UsageReport::ResourceMetrics => Ok(resource::render(&summary).into()),
             _ => {
@@ -257,40 +257,41 @@ fn summary_pods(pods: &NodePods) -> Vec<SummaryPod> {
         uid: uid.to_string(),
         spec: pods.specs.get(uid).cloned(),
         pod: pod.clone(),
-        volumes: Vec::new(),
+        volumes: None,
     };
     pods.running().map(pod).collect()
 }
 
 async fn measure_files(sampler: &Sampler, job: &mut SummaryJob) -> Result<(), SummaryError> {
-    let paths = sampler.paths.clone();
+    let paths = sampler.pods.paths.clone();
     let uids: Vec<String> = job.pods.iter().map(|pod| pod.uid.clone()).collect();
-    let list = move || -> Vec<_> { uids.iter().map(|uid| volume_dirs(&paths, uid)).collect() };
-    let volumes = tokio::task::spawn_blocking(list);
-    let volumes = volumes
-        .await
-        .map_err(|error| SummaryError::Failed(error.to_string()))?;
-    for (pod, volumes) in job.pods.iter_mut().zip(volumes) {
-        pod.volumes = volumes;
+    let mut lister = sampler.volume_lister.lock().await;
+    let list = move || volume_dirs::list(&paths, uids);
+    let mut volumes = lister.run(&sampler.pods.conditions, list).await;
+    drop(lister);
+    for pod in &mut job.pods {
+        pod.volumes = volumes.remove(&pod.uid);
     }
     let measured = job.pods.iter().map(|pod| MeasuredPod {
         pod: pod_ref(&pod.uid, &pod.pod),
-        paths: summary_paths(&sampler.paths, &pod.uid, &pod.pod, &pod.volumes),
+        paths: summary_paths(&sampler.pods.paths, &pod.uid, &pod.pod, pod.volumes()),
     });
     let disk = sampler
+        .pods
         .disk
         .measure("summary", measured.collect(), WALK_BUDGET);
     let filesystems = async { sampler.observer.lock().await.filesystems().await };
     let (layers, volumes, filesystems, images, disk) = futures::join!(
-        writable_layers(&sampler.runtime),
+        sampler.pods.writable_layers(),
         sampler.volume_stats(),
         filesystems,
-        image_usage(&sampler.runtime),
+        image_usage(&sampler.pods.runtime),
         disk
     );
     job.images = images;
     job.disk = disk.map_err(|error| SummaryError::Failed(polylet_kit::report(&error)))?;
-    (job.layers, job.volumes, job.filesystems) = (layers, volumes, filesystems);
+    job.layers = layers.unwrap_or_default();
+    (job.volumes, job.filesystems) = (volumes, filesystems);
     job.mounted = mounted_spaces(sampler, job).await;
     Ok(())
 }
@@ -300,7 +301,7 @@ async fn mounted_spaces(sampler: &Sampler, job: &SummaryJob) -> BTreeMap<PathBuf
     let mut mounted = Vec::new();
     for pod in &job.pods {
         let first = 1 + pod.pod.running.len();
-        let volumes = pod.volumes.iter().filter(|volume| !volume.is_csi);
+        let volumes = pod.volumes().iter().filter(|volume| !volume.is_csi);
         let paths = job.disk.get(&pod.uid).map(|disk| disk.paths.as_slice());
         let paths = paths
             .and_then(|paths| paths.get(first..))
@@ -314,6 +315,7 @@ async fn mounted_spaces(sampler: &Sampler, job: &SummaryJob) -> BTreeMap<PathBuf
     stream::iter(mounted)
         .map(|(pod, volume)| async move {
             let space = sampler
+                .pods
                 .disk
                 .mounted_space(&pod, &volume.name, volume.dir.clone())
                 .await;

@@ -78,13 +78,13 @@ impl Sampler {
         let mut remote = self.remote_volumes.lock().await;
         match remote.changed().await {
             Ok(Some(mounts)) => {
-                let root = self.paths.pods();
+                let root = self.pods.paths.pods();
                 let mounted: BTreeSet<String> = mounts
                     .iter()
                     .filter(|mount| mount.mount_point.starts_with(&root))
                     .map(|mount| mount.mount_point.display().to_string())
                     .collect();
-                self.disk.retain_volumes(|path| mounted.contains(path));
+                self.pods.disk.retain_volumes(|path| mounted.contains(path));
                 remote.volumes = remote_volumes(&root, &mounts);
             }
             Ok(None) => {}
@@ -100,7 +100,7 @@ impl Sampler {
                 Some((pod_ref(&remote.uid, pod), remote))
             })
             .for_each_concurrent(CHECKED_AT_ONCE, |(pod, remote)| {
-                let disk = &self.disk;
+                let disk = &self.pods.disk;
                 async move {
                     let RemoteVolume {
                         volume,

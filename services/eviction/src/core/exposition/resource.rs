@@ -88,7 +88,7 @@ pub(crate) fn render(summary: &StatsSummary) -> String {
         pods.push((names, &pod.total));
     }
     let node = [(Labels::default(), &summary.node)];
-    let at = summary.at.as_millisecond();
+    let at = summary.times.counters.as_millisecond();
     let mut exposition = Exposition::default();
     write(&mut exposition, "container", &containers, at);
     write(&mut exposition, "node", &node, at);

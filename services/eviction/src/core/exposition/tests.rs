@@ -5,7 +5,9 @@ use crate::core::stats::{
     CgroupStats, CpuLimits, CpuTime, DeviceIo, InterfaceStats, MemoryUsage, MountedFilesystem,
     Traffic,
 };
-use crate::core::summary::{ContainerStats, CpuStats, MemoryStats, PodStats, StatsSummary};
+use crate::core::summary::{
+    ContainerStats, CpuStats, MemoryStats, PodStats, SampleTimes, StatsSummary,
+};
 
 fn container() -> CgroupSeries {
     let identity = CgroupIdentity {
@@ -126,7 +128,10 @@ fn resources_have_upstream_series() {
         ..ContainerStats::default()
     };
     let summary = StatsSummary {
-        at: jiff::Timestamp::from_second(1_700_000_000).unwrap(),
+        times: SampleTimes {
+            counters: jiff::Timestamp::from_second(1_700_000_000).unwrap(),
+            ..SampleTimes::default()
+        },
         node: stats("node"),
         pods: vec![PodStats {
             namespace: "default".to_owned(),
