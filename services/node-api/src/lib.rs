@@ -38,6 +38,7 @@ mod published_metrics;
 mod reviews;
 mod server;
 mod service_channels;
+mod stats_client;
 mod streaming;
 mod tls;
 mod tls_settings;

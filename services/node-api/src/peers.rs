@@ -1,8 +1,7 @@
 //! Clients of the peers, called once per HTTP request.
 
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
-use bytes::Bytes;
 use polylet_kit::{Channel, Ctx, MAX_MESSAGE_SIZE};
 use polylet_watch::{Change, WatchWire};
 use polylet_wire::known::{self, Known};
@@ -12,8 +11,6 @@ use polylet_wire::pleg::v1::pleg_service_client::PlegServiceClient;
 use polylet_wire::pleg::v1::{PodState, WatchPodStatesRequest};
 use polylet_wire::prober::v1::prober_service_client::ProberServiceClient;
 use polylet_wire::prober::v1::{ListProbeCountsRequest, ListProbeCountsResponse};
-use polylet_wire::stats::v1::stats_service_client::StatsServiceClient;
-use polylet_wire::stats::v1::{ExpositionKind, GetExpositionRequest, GetSummaryRequest};
 use polylet_wire::status::v1::status_service_client::StatusServiceClient;
 use polylet_wire::status::v1::{ListPodStatusesRequest, PodStatus, WatchPodStatusesRequest};
 use tokio::time::timeout;
@@ -21,6 +18,7 @@ use tonic::{Request, Status};
 
 use crate::peer_calls::{INFO_TIMEOUT, repeated};
 use crate::service_channels::ServiceChannels;
+use crate::stats_client::StatsClient;
 
 /// Timeout of a snapshot of a stream.
 const SNAPSHOT_TIMEOUT: Duration = Duration::from_secs(10);
@@ -36,8 +34,8 @@ const LIST_TIMEOUT: Duration = Duration::from_secs(60);
 pub(crate) struct PeerClients {
     status: Channel,
     pleg: Channel,
-    eviction: Channel,
     prober: Channel,
+    pub(crate) stats: StatsClient,
     /// All other services but the supervisor.
     pub(crate) services: ServiceChannels,
 }
@@ -48,8 +46,8 @@ impl PeerClients {
             // Snapshots of streams, which do not count as followed.
             status: ctx.peer("status-reporter").unwatched_channel(),
             pleg: ctx.peer("pleg").unwatched_channel(),
-            eviction: ctx.peer("eviction").channel(),
             prober: ctx.peer("prober").channel(),
+            stats: StatsClient::new(ctx.peer("eviction").channel()),
             services: ServiceChannels::new(ctx),
         }
     }
@@ -191,38 +189,6 @@ impl PeerClients {
         let answers = futures::future::join_all(calls).await;
         let all = answers.into_iter().flatten().flatten();
         all.chain(polylet_kit::metrics::families()).collect()
-    }
-
-    /// Metrics of usage as text: of a new sample.
-    pub(crate) async fn exposition(&self, kind: ExpositionKind) -> Result<Bytes, Status> {
-        repeated(|| {
-            let mut client = StatsServiceClient::new(self.eviction.clone())
-                .max_decoding_message_size(MAX_MESSAGE_SIZE);
-            let request = GetExpositionRequest {
-                kind: kind.into(),
-                not_older_than: None,
-            };
-            async move { Ok(client.get_exposition(request).await?.into_inner().text) }
-        })
-        .await
-    }
-
-    /// The stats summary as JSON: a new one, or one that is not older than this.
-    pub(crate) async fn summary(
-        &self,
-        only_cpu_and_memory: bool,
-        not_older_than: Option<SystemTime>,
-    ) -> Result<Bytes, Status> {
-        repeated(|| {
-            let mut client = StatsServiceClient::new(self.eviction.clone())
-                .max_decoding_message_size(MAX_MESSAGE_SIZE);
-            let request = GetSummaryRequest {
-                not_older_than: not_older_than.map(Into::into),
-                only_cpu_and_memory,
-            };
-            async move { Ok(client.get_summary(request).await?.into_inner().summary) }
-        })
-        .await
     }
 }
 

@@ -4,24 +4,21 @@
 use std::io::ErrorKind;
 use std::path::PathBuf;
 
-use axum::body::{Body, Bytes};
+use axum::body::Body;
 use axum::extract::{Path, Query, State};
 use axum::http::StatusCode;
 use axum::http::header::CONTENT_TYPE;
 use axum::response::{IntoResponse, Response};
-use futures::{FutureExt, stream};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::PodStatus;
 use polylet_cri::log::{LogReadError, LogReader};
 use polylet_model::names;
 
+use super::log_stream::{self, LogStreamError};
 use super::{HandlerState, PeerError};
 use crate::core::log_query::{self, QueryError};
 use crate::core::{log_target, pods};
 use crate::server::LastingResponse;
-
-/// Lines that are there are sent together up to about this size.
-const CHUNK_BYTES: usize = 32 << 10;
 
 /// The log file to read.
 struct LogTarget {
@@ -46,26 +43,31 @@ pub(crate) async fn get(
     };
     let follows = query.options.follow;
     let ended = state.peers.until_ended(target.pod_uid, target.container_id);
-    // Compressed files are read to their end to find the last lines.
     let watcher = state.log_watcher.clone();
+    // Compressed files are read to their end to find the last lines.
     let open = move || LogReader::open(&target.path, query.options, ended, &watcher);
-    let opened = match tokio::task::spawn_blocking(open).await {
-        Ok(opened) => opened,
-        Err(error) => {
-            return (StatusCode::INTERNAL_SERVER_ERROR, error.to_string()).into_response();
-        }
-    };
-    match opened {
+    match state.log_threads.open(open).await {
         Ok(reader) => {
-            let body = Body::from_stream(chunks(reader));
+            let body = Body::from_stream(log_stream::chunks(reader, state.log_threads));
             let mut response = ([(CONTENT_TYPE, "text/plain")], body).into_response();
             if follows {
                 response.extensions_mut().insert(LastingResponse);
             }
             response
         }
+        Err(error) => failure(&error).into_response(),
+    }
+}
+
+fn failure(error: &LogStreamError) -> (StatusCode, String) {
+    match error {
         // As upstream, also for a file that is missing: the container exists.
-        Err(error) => (StatusCode::BAD_REQUEST, unreadable(&error)).into_response(),
+        LogStreamError::Unreadable(error) => (StatusCode::BAD_REQUEST, unreadable(error)),
+        LogStreamError::Busy => (StatusCode::SERVICE_UNAVAILABLE, error.to_string()),
+        LogStreamError::Thread(_) | LogStreamError::Closed(_) => {
+            let message = polylet_kit::report(error);
+            (StatusCode::INTERNAL_SERVER_ERROR, message)
+        }
     }
 }
 
@@ -91,32 +93,6 @@ fn unreadable(error: &LogReadError) -> String {
         }
         _ => polylet_kit::report(error),
     }
-}
-
-/// The log as a response body. An error ends it early, as the status line has been sent by then.
-fn chunks(reader: LogReader) -> impl futures::Stream<Item = Result<Bytes, LogReadError>> {
-    stream::unfold((reader, None), |(mut reader, failed)| async move {
-        if let Some(error) = failed {
-            return Some((Err(error), (reader, None)));
-        }
-        let mut bytes = reader.next().await?.map(|chunk| chunk.bytes);
-        let mut failed = None;
-        while let Ok(bytes) = &mut bytes
-            && bytes.len() < CHUNK_BYTES
-            && let Some(Some(next)) = reader.next().now_or_never()
-        {
-            match next {
-                Ok(chunk) => bytes.extend(chunk.bytes),
-                Err(error) => {
-                    failed = Some(error);
-                    break;
-                }
-            }
-        }
-        // Others have their turns, however fast the client reads.
-        tokio::task::yield_now().await;
-        Some((bytes.map(Bytes::from), (reader, failed)))
-    })
 }
 
 /// Finds the log file of a container, or the response that says why there is none.
@@ -161,9 +137,6 @@ async fn find(
 
 #[cfg(test)]
 mod tests {
-    use futures::{StreamExt, TryStreamExt};
-    use polylet_cri::log::{LogOptions, LogWatcher};
-
     use super::*;
 
     #[test]
@@ -182,36 +155,14 @@ mod tests {
         assert_eq!(message, "{\"message\": \"Unable to decode query.\"}");
     }
 
-    #[tokio::test]
-    async fn lines_are_sent_together() {
-        let directory = tempfile::tempdir().unwrap();
-        let path = directory.path().join("0.log");
-        let line = |n: usize| format!("2026-01-01T00:00:00.000000000Z stdout F line {n}\n");
-        std::fs::write(&path, (0..10_000).map(line).collect::<String>()).unwrap();
-        let (options, watcher) = (LogOptions::default(), LogWatcher::default());
-        let reader = LogReader::open(&path, options, std::future::pending(), &watcher).unwrap();
-        let sent: Vec<Bytes> = chunks(reader).try_collect().await.unwrap();
-        let expected: String = (0..10_000).map(|n| format!("line {n}\n")).collect();
-        assert_eq!(sent.concat(), expected.as_bytes());
-        assert_eq!(sent.len(), expected.len().div_ceil(CHUNK_BYTES));
-    }
-
-    #[tokio::test]
-    async fn a_follower_gets_each_line_at_once() {
-        let directory = tempfile::tempdir().unwrap();
-        let path = directory.path().join("0.log");
-        let line = "2026-01-01T00:00:00.000000000Z stdout F line\n";
-        std::fs::write(&path, line).unwrap();
-        let options = LogOptions {
-            follow: true,
-            ..LogOptions::default()
-        };
-        let watcher = LogWatcher::default();
-        let reader = LogReader::open(&path, options, std::future::pending(), &watcher).unwrap();
-        let mut sent = Box::pin(chunks(reader));
-        for number in 2..5 {
-            assert_eq!(sent.next().await.unwrap().unwrap(), "line\n");
-            std::fs::write(&path, line.repeat(number)).unwrap();
-        }
+    #[test]
+    fn a_log_without_a_thread_is_a_temporary_failure() {
+        let (code, message) = failure(&LogStreamError::Busy);
+        assert_eq!(code, StatusCode::SERVICE_UNAVAILABLE);
+        let expected = "all 8 threads that read container logs are busy";
+        assert!(message.starts_with(expected), "{message}");
+        let (path, source) = ("/0.log".into(), ErrorKind::NotFound.into());
+        let (code, _) = failure(&LogReadError::Open { path, source }.into());
+        assert_eq!(code, StatusCode::BAD_REQUEST);
     }
 }

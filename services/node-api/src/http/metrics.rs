@@ -24,17 +24,15 @@ pub(crate) async fn node(
 ) -> Result<Response, PeerError> {
     let format = negotiated(&headers);
     let now = SystemTime::now();
-    let since = now.checked_sub(state.max_volume_age).unwrap_or(now);
+    let oldest = now.checked_sub(state.max_volume_age).unwrap_or(now);
     let (counted, states, summary) = tokio::join!(
         state.peers.metrics(),
         state.peers.runtime_states(),
-        state.peers.summary(false, Some(since))
+        state.peers.stats.last_summary(oldest)
     );
     // Everything else is served even if a service is unavailable.
     let counts = convert::node_counts(&states.unwrap_or_default());
-    let summary = summary
-        .ok()
-        .and_then(|json| serde_json::from_slice(&json).ok());
+    let summary = summary.and_then(|json| serde_json::from_slice(&json).ok());
     let started_at = state.started_at.duration_since(SystemTime::UNIX_EPOCH);
     let facts = ScrapedNode {
         name: &state.node,
@@ -63,13 +61,21 @@ fn negotiated(headers: &HeaderMap) -> ExpositionFormat {
 
 /// Usage of all cgroups, and of the machine.
 pub(crate) async fn cadvisor(State(state): State<HandlerState>) -> Result<Response, PeerError> {
-    let text = state.peers.exposition(ExpositionKind::Cadvisor).await?;
+    let text = state
+        .peers
+        .stats
+        .exposition(ExpositionKind::Cadvisor)
+        .await?;
     Ok(respond(text))
 }
 
 /// Usage of the node, pods and containers.
 pub(crate) async fn resource(State(state): State<HandlerState>) -> Result<Response, PeerError> {
-    let text = state.peers.exposition(ExpositionKind::Resource).await?;
+    let text = state
+        .peers
+        .stats
+        .exposition(ExpositionKind::Resource)
+        .await?;
     Ok(respond(text))
 }
 

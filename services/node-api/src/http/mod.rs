@@ -5,6 +5,7 @@ mod flags;
 pub(crate) mod health;
 mod journal;
 mod log_directories;
+mod log_stream;
 pub(crate) mod logs;
 mod metrics;
 mod node_logs;
@@ -36,6 +37,7 @@ use tonic::Code;
 use self::checkpoint::CheckpointClient;
 use self::health::HealthChecks;
 use self::log_directories::LogDirectories;
+use self::log_stream::LogThreads;
 use self::not_served::{NO_SNIFF, with_upstream_answers};
 use self::request_counts::IsReadOnly;
 use self::switches::disabled;
@@ -59,6 +61,7 @@ pub(crate) struct HandlerState {
     pub(crate) node: String,
     pub(crate) pod_logs: PathBuf,
     pub(crate) log_watcher: LogWatcher,
+    log_threads: LogThreads,
     /// `volumeStatsAggPeriod`: how old statistics of volumes may be.
     pub(crate) max_volume_age: Duration,
     /// The feature gate `PodLogsQuerySplitStreams`.
@@ -94,6 +97,7 @@ impl HandlerState {
             node: ctx.node_name().to_owned(),
             pod_logs: config.pod_logs.clone(),
             log_watcher: LogWatcher::default(),
+            log_threads: LogThreads::default(),
             max_volume_age: ctx.config().kubelet.volume_stats_agg_period,
             split_streams: ctx.config().kubelet.has_gate("PodLogsQuerySplitStreams"),
             streaming: StreamingClient::new(ctx),

@@ -12,7 +12,7 @@ pub(crate) async fn summary(
     Query(query): Query<Vec<(String, String)>>,
 ) -> Result<impl IntoResponse, PeerError> {
     let only_cpu_and_memory = is_only_cpu_and_memory(&query);
-    let summary = state.peers.summary(only_cpu_and_memory, None).await?;
+    let summary = state.peers.stats.summary(only_cpu_and_memory).await?;
     Ok(([(CONTENT_TYPE, "application/json")], summary))
 }
 

@@ -19,7 +19,7 @@ mod watcher;
 
 pub use line::{CriLogLine, LogStream, ParseLineError, parse_line};
 pub use options::{LogChunk, LogOptions, StreamFilter};
-pub use reader::{LogReadError, LogReader};
+pub use reader::{LogReadError, LogReader, LogStep};
 pub use rotated::{RotatedKind, RotatedName};
 pub use tail::tail_message;
 pub use watcher::LogWatcher;

@@ -53,7 +53,8 @@ pub enum LogReadError {
 
 type ExitFuture = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// Reads a container's log: call [`LogReader::next`] until it returns `None`.
+/// Reads a container's log: call [`LogReader::next`] until it returns `None`. A program with other work calls
+/// [`LogReader::read`] on a thread that may block, and [`LogReader::changed`] between.
 ///
 /// A follower keeps its file open. After a rotation it reads that file to its end, then the files
 /// rotated in the meantime, then the current one.
@@ -79,9 +80,17 @@ pub struct LogReader {
     line_open: [bool; 2],
 }
 
-enum ReadStep {
-    Line(Option<LogChunk>),
+/// What [`LogReader::read`] found.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum LogStep {
+    /// The next chunk.
+    Chunk(LogChunk),
+    /// A line that the options exclude, or the end of one of the files.
+    Skipped,
+    /// Nothing that is not read yet: there may be more once [`LogReader::changed`] returns.
     Pending,
+    /// The end of the log.
+    End,
 }
 
 impl LogReader {
@@ -147,39 +156,56 @@ impl LogReader {
         Ok(())
     }
 
-    /// The next chunk of the log; `None` at its end.
+    /// The next chunk of the log; `None` at its end. Reads where it is polled.
     ///
     /// # Errors
     /// If a file cannot be read; the next call returns `None` then.
     pub async fn next(&mut self) -> Option<Result<LogChunk, LogReadError>> {
         loop {
-            if self.finished || self.remaining_bytes == Some(0) || self.remaining_lines == Some(0) {
-                return None;
-            }
-            match self.step() {
-                Ok(ReadStep::Line(Some(chunk))) => return Some(Ok(chunk)),
+            match self.read() {
+                Ok(LogStep::Chunk(chunk)) => return Some(Ok(chunk)),
                 // Yields between lines that the options exclude.
-                Ok(ReadStep::Line(None)) => tokio::task::yield_now().await,
-                Ok(ReadStep::Pending) => {
-                    if let Err(error) = self.wait().await {
-                        self.finished = true;
+                Ok(LogStep::Skipped) => tokio::task::yield_now().await,
+                Ok(LogStep::Pending) => {
+                    if let Err(error) = self.changed().await {
                         return Some(Err(error));
                     }
                 }
-                Err(error) => {
-                    self.finished = true;
-                    return Some(Err(error));
-                }
+                Ok(LogStep::End) => return None,
+                Err(error) => return Some(Err(error)),
             }
         }
     }
 
-    fn step(&mut self) -> Result<ReadStep, LogReadError> {
+    /// Reads on, without waiting for more to be written. Blocks as long as the file system does.
+    ///
+    /// # Errors
+    /// If a file cannot be read; the log is at its end then.
+    pub fn read(&mut self) -> Result<LogStep, LogReadError> {
+        if self.finished || self.remaining_bytes == Some(0) || self.remaining_lines == Some(0) {
+            return Ok(LogStep::End);
+        }
+        let step = self.step();
+        let may_grow = self.exit.is_some() || self.drain_until.is_some();
+        match step {
+            Ok(LogStep::Pending) if !may_grow => {
+                self.finished = true;
+                Ok(LogStep::End)
+            }
+            Err(error) => {
+                self.finished = true;
+                Err(error)
+            }
+            step => step,
+        }
+    }
+
+    fn step(&mut self) -> Result<LogStep, LogReadError> {
         if self.current.is_none() && !self.open_next()? {
-            return Ok(ReadStep::Pending);
+            return Ok(LogStep::Pending);
         }
         let Some(current) = &mut self.current else {
-            return Ok(ReadStep::Pending);
+            return Ok(LogStep::Pending);
         };
         let is_drained = self
             .drain_until
@@ -195,13 +221,13 @@ impl LogReader {
             })?;
         if let Some(range) = line {
             let Ok(line) = line::parse_line(current.line(range)) else {
-                return Ok(ReadStep::Line(None));
+                return Ok(LogStep::Skipped);
             };
             if let Some(lines) = &mut self.remaining_lines {
                 *lines = lines.saturating_sub(1);
             }
             let chunk = format_line(&self.options, &line, &mut self.line_open);
-            return Ok(ReadStep::Line(chunk.map(|chunk| self.limit(chunk))));
+            return Ok(chunk.map_or(LogStep::Skipped, |chunk| LogStep::Chunk(self.limit(chunk))));
         }
         if !current.growing {
             self.current = None;
@@ -217,9 +243,9 @@ impl LogReader {
             {
                 self.drain_until = Some(Instant::now() + ROTATION_GRACE);
             }
-            return Ok(ReadStep::Pending);
+            return Ok(LogStep::Pending);
         }
-        Ok(ReadStep::Line(None))
+        Ok(LogStep::Skipped)
     }
 
     fn open_next(&mut self) -> Result<bool, LogReadError> {
@@ -263,26 +289,24 @@ impl LogReader {
         Ok(())
     }
 
-    /// Waits until there may be more to read, or finishes if there is no more.
-    async fn wait(&mut self) -> Result<(), LogReadError> {
-        let Some(watch) = &mut self.watch else {
-            self.finished = true;
-            return Ok(());
-        };
+    /// Waits until there may be more to read after [`LogStep::Pending`].
+    ///
+    /// # Errors
+    /// If the log can no longer be followed; it is at its end then.
+    pub async fn changed(&mut self) -> Result<(), LogReadError> {
         if let Some(until) = self.drain_until {
             sleep_until(until).await;
             return Ok(());
         }
-        let Some(exit) = &mut self.exit else {
-            self.finished = true;
+        let (Some(watch), Some(exit)) = (&mut self.watch, &mut self.exit) else {
             return Ok(());
         };
         tokio::select! {
-            changed = watch.changed() => match changed {
-                Ok(true) => Ok(()),
-                Ok(false) => { self.finished = true; Ok(()) }
-                Err(source) => Err(LogReadError::Follow { path: self.path.clone(), source }),
-            },
+            changed = watch.changed() => {
+                self.finished = !matches!(changed, Ok(true));
+                let followed = changed.map(drop);
+                followed.map_err(|source| LogReadError::Follow { path: self.path.clone(), source })
+            }
             () = exit => {
                 // Reads to the end of the file once more, without waiting again.
                 self.exit = None;
