@@ -1,6 +1,5 @@
-//! The checkpoint file, and the sockets of plugins.
+//! The checkpoint file.
 
-use std::collections::BTreeMap;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
@@ -15,12 +14,6 @@ use crate::core::checkpoint::{
     Base64, DeviceCheckpoint, DeviceCheckpointError, FILE_NAME, PodDevicesEntry,
 };
 use crate::core::inventory::DeviceInventory;
-
-/// Version of the format of `plugins.json`.
-pub(crate) const PLUGINS_VERSION: u32 = 1;
-
-/// The sockets of the plugins that have listed devices since the node booted, by resource.
-pub(crate) type PluginSockets = BTreeMap<String, PathBuf>;
 
 /// Why an allocation cannot be stored.
 #[derive(Debug, Error)]

@@ -5,16 +5,16 @@ use std::path::Path;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use polylet_kit::state_file::StateFile;
 use polylet_wire::device::v1 as wire;
 use polylet_wire::deviceplugin::v1beta1 as plugin;
 
-use crate::checkpoint::{self, DeviceCheckpointFile, PLUGINS_VERSION, PluginSockets};
+use crate::checkpoint::{self, DeviceCheckpointFile};
 use crate::convert;
 use crate::core::allocations::DeviceAllocations;
 use crate::core::inventory::{Device, DeviceInventory, PluginOptions};
 use crate::core::pod_allocation::RequestingContainer;
 use crate::core::run_options::ContainerRunOptions;
+use crate::plugin_files::PluginFiles;
 use crate::state::DeviceState;
 
 /// The devices of a plugin's list.
@@ -50,11 +50,11 @@ pub fn publish(inventory: &DeviceInventory, allocations: &DeviceAllocations) -> 
 
 /// Loads the state files of the service in this directory. Returns whether there was a plugin.
 pub fn state_files(dir: &Path) -> bool {
-    let file = StateFile::<PluginSockets>::new(dir.join("plugins.json"), PLUGINS_VERSION);
-    let sockets = file.restore("fuzzing").ok().flatten().unwrap_or_default();
-    let has_plugins = !sockets.is_empty();
+    let restored = PluginFiles::restore(dir).map(|(_, plugins)| plugins);
+    let plugins = restored.unwrap_or_default();
+    let has_plugins = !plugins.is_empty();
     let checkpoint = DeviceCheckpointFile::new(dir).restore();
-    let state = DeviceState::restore(&checkpoint, sockets, Timestamp::UNIX_EPOCH, Duration::ZERO);
+    let state = DeviceState::restore(&checkpoint, plugins, Timestamp::UNIX_EPOCH, Duration::ZERO);
     publish(&state.inventory, &state.allocations);
     has_plugins
 }

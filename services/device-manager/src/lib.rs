@@ -9,7 +9,8 @@
 //! Allocations are stored in the kubelet's own checkpoint, so that a node can change between the kubelet and
 //! Polylet while containers have devices. A restart of this service disturbs no plugin: it connects to
 //! the plugins that its former process knew, and publishes nothing before they have listed their
-//! devices.
+//! devices. Plugins see no reason to register again then, so that a connection that fails is tried again
+//! until the plugin's socket is gone.
 
 #![cfg_attr(
     not(test),
@@ -30,12 +31,14 @@ pub mod fuzzing;
 mod input;
 mod metrics;
 mod plugin;
+mod plugin_files;
 mod run;
 mod server;
 mod state;
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
+use std::rc::Rc;
 use std::time::Duration;
 
 use polylet_kit::{
@@ -65,8 +68,13 @@ pub static DESCRIPTOR: ServiceDescriptor = ServiceDescriptor {
     state_files: &[
         StateFileDecl {
             path: "run:plugins.json",
-            format: Some(StateFormat::only(checkpoint::PLUGINS_VERSION)),
+            format: Some(StateFormat::only(plugin_files::VERSION)),
             description: "sockets of the device plugins, to which the next process connects",
+        },
+        StateFileDecl {
+            path: "run:listed-plugins.json",
+            format: Some(StateFormat::only(plugin_files::VERSION)),
+            description: "resources of which device plugins have listed devices since the node booted",
         },
         StateFileDecl {
             path: "root:device-plugins/kubelet_internal_checkpoint",
@@ -95,9 +103,11 @@ pub async fn build(ctx: Ctx) -> Result<Service, BoxError> {
     let (inputs, receiver) = mpsc::channel(64);
     let (plugin_inputs, plugin_receiver) = mpsc::channel(64);
     let directory = config.directory.clone();
+    let background = ctx.clone();
     let event_loop = EventLoop::new(
-        ctx.clone(),
         config,
+        ctx.drain(),
+        Rc::new(move |name, work| background.background(name, work)),
         published.clone(),
         (inputs.clone(), receiver),
         (plugin_inputs.clone(), plugin_receiver),

@@ -2,29 +2,35 @@
 
 mod jobs;
 
-use std::path::PathBuf;
+#[cfg(test)]
+mod tests;
+
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
 use std::time::Duration;
 
+use futures::future::LocalBoxFuture;
 use jiff::Timestamp;
-use polylet_kit::state_file::{RetriedFile, StateFile, StateFileError};
-use polylet_kit::{CancellationToken, Ctx, clock, report};
+use polylet_kit::state_file::StateFileError;
+use polylet_kit::{CancellationToken, clock, report};
 use polylet_model::PodUid;
 use polylet_watch::Store;
 use polylet_wire::device::v1::{DeviceResource, PodDevices};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 
-use crate::checkpoint::{
-    self, DeviceCheckpointFile, PLUGINS_VERSION, PluginSockets, SaveDevicesError,
-};
+use crate::checkpoint::{self, DeviceCheckpointFile, SaveDevicesError};
 use crate::config::Config;
 use crate::convert;
+use crate::core::inventory::PluginOptions;
 use crate::core::registration::{self, MAX_CONNECTING, RegistrationError};
 use crate::input::Input;
 use crate::metrics;
+use crate::plugin::calls::PluginClient;
 use crate::plugin::connection::PluginConnection;
 use crate::plugin::input::{PluginEvent, PluginInput, PluginRegistration};
-use crate::state::{ConnectedPlugin, DeviceState};
+use crate::plugin_files::PluginFiles;
+use crate::state::{ConnectedPlugin, DeviceState, PendingConnection};
 
 /// How long plugins of the former process have to list their devices, before this one says that they
 /// offer none.
@@ -37,14 +43,21 @@ pub(crate) struct PublishedDevices {
     pub(crate) pods: Store<PodUid, PodDevices>,
 }
 
+/// Spawns work that ends by itself, by name.
+pub(crate) type SpawnTask = Rc<dyn Fn(&'static str, LocalBoxFuture<'static, ()>)>;
+
+/// Where the result of a registration goes.
+type RegistrationResponse = oneshot::Sender<Result<(), String>>;
+
 /// The event loop.
 pub(crate) struct EventLoop {
-    ctx: Ctx,
     config: Config,
+    drain: CancellationToken,
+    spawn: SpawnTask,
     state: DeviceState,
     published: PublishedDevices,
     checkpoint: DeviceCheckpointFile,
-    sockets: RetriedFile<PluginSockets>,
+    plugin_files: PluginFiles,
     inputs: mpsc::Sender<Input>,
     receiver: mpsc::Receiver<Input>,
     plugin_inputs: mpsc::Sender<PluginInput>,
@@ -57,33 +70,31 @@ impl EventLoop {
     /// Restores the state of the former process.
     ///
     /// # Errors
-    /// The sockets of plugins cannot be read, or a newer build has written them.
+    /// The records of plugins cannot be read, or a newer build has written them.
     pub(crate) fn new(
-        ctx: Ctx,
         config: Config,
+        drain: CancellationToken,
+        spawn: SpawnTask,
         published: PublishedDevices,
         (inputs, receiver): (mpsc::Sender<Input>, mpsc::Receiver<Input>),
         (plugin_inputs, plugin_receiver): (mpsc::Sender<PluginInput>, mpsc::Receiver<PluginInput>),
     ) -> Result<Self, StateFileError> {
-        // Of this boot alone, like the plugins.
-        let sockets =
-            StateFile::new(ctx.run_dir().join("plugins.json"), PLUGINS_VERSION).without_sync();
-        let restored = sockets.restore("device plugins have to register again")?;
+        let (plugin_files, records) = PluginFiles::restore(&config.run_directory)?;
         let checkpoint = DeviceCheckpointFile::new(&config.directory);
-        let restored = restored.unwrap_or_default();
         let state = DeviceState::restore(
             &checkpoint.restore(),
-            restored,
+            records,
             Timestamp::now(),
             clock::since_boot(),
         );
         Ok(EventLoop {
-            ctx,
             config,
+            drain,
+            spawn,
             state,
             published,
             checkpoint,
-            sockets: RetriedFile::new(sockets),
+            plugin_files,
             inputs,
             receiver,
             plugin_inputs,
@@ -94,13 +105,13 @@ impl EventLoop {
 
     /// The sockets that this process connects to by itself.
     pub(crate) fn known_sockets(&self) -> impl Iterator<Item = &PathBuf> {
-        self.state.sockets.values()
+        self.state.records.sockets.values()
     }
 
     /// Runs until the process drains.
     pub(crate) async fn run(mut self) {
-        let drain = self.ctx.drain();
-        for (resource, socket) in self.state.sockets.clone() {
+        let drain = self.drain.clone();
+        for (resource, socket) in self.state.records.sockets.clone() {
             self.connect(resource, socket, None);
         }
         let restored = tokio::time::sleep_until(Instant::now() + RESTORE_TIMEOUT);
@@ -141,7 +152,11 @@ impl EventLoop {
             }) => self.handle_plugin(&resource, id, event),
             Input::RestoreTimer => self.state.unsettled.clear(),
             Input::ExpiryTimer => {
-                if self.state.inventory.expire(Timestamp::now()) {
+                let state = &mut self.state;
+                if state.inventory.expire(Timestamp::now()) {
+                    let is_registered = |resource: &str| state.inventory.is_registered(resource);
+                    let changed = state.records.retain_listed(is_registered);
+                    self.save_records(changed);
                     self.devices_changed();
                 }
             }
@@ -197,9 +212,9 @@ impl EventLoop {
 
     /// Starts the task of a connection to a plugin.
     fn start_connection(&self, connection: PluginConnection) {
-        let (inputs, drain) = (self.plugin_inputs.clone(), self.ctx.drain());
+        let (inputs, drain) = (self.plugin_inputs.clone(), self.drain.clone());
         let task = crate::plugin::connection::run(connection, inputs, drain);
-        self.ctx.background("plugin connection", task);
+        (self.spawn)("plugin connection", Box::pin(task));
     }
 
     fn register(&mut self, registration: PluginRegistration) {
@@ -219,7 +234,7 @@ impl EventLoop {
             inventory.len(),
             is_known,
         );
-        let is_busy = self.state.connecting.len() >= MAX_CONNECTING;
+        let is_busy = self.state.registering() >= MAX_CONNECTING;
         let checked = match checked {
             Ok(_) if is_busy => Err(RegistrationError::Busy(resource.clone())),
             checked => checked,
@@ -249,70 +264,129 @@ impl EventLoop {
         &mut self,
         resource: String,
         socket: PathBuf,
-        response: Option<oneshot::Sender<Result<(), String>>>,
+        response: Option<RegistrationResponse>,
     ) {
         let id = self.state.next_connection;
         self.state.next_connection += 1;
         let closed = CancellationToken::new();
-        let connecting = (socket.clone(), closed.clone());
-        self.state.connecting.insert(id, connecting);
+        let pending = PendingConnection {
+            resource: resource.clone(),
+            socket: socket.clone(),
+            closed: closed.clone(),
+            registered: response.is_some(),
+        };
+        self.state.connecting.insert(id, pending);
         self.start_connection(PluginConnection {
             resource,
             socket,
             id,
             closed,
             response,
+            timing: self.config.connect,
         });
     }
 
     fn handle_plugin(&mut self, resource: &str, id: u64, event: PluginEvent) {
-        if let PluginEvent::Connected(options, client) = event {
-            let Some((socket, closed)) = self.state.connecting.remove(&id) else {
-                return;
-            };
-            let plugin = ConnectedPlugin {
-                id,
+        match event {
+            PluginEvent::Connected {
+                options,
                 client,
-                socket,
-                closed,
-            };
-            let former = self.state.plugins.insert(resource.to_owned(), plugin);
-            if let Some(former) = former {
-                former.closed.cancel();
+                response,
+            } => self.handle_connected(resource, id, (options, client), response),
+            PluginEvent::Listed(devices) => {
+                if !self.is_connected(resource, id) {
+                    return;
+                }
+                let count = devices.len();
+                tracing::info!(resource, devices = count, "device plugin lists its devices");
+                self.state.inventory.list(resource, devices);
+                let changed = self.state.records.on_listed(resource);
+                self.save_records(changed);
+                self.state.unsettled.remove(resource);
+                self.devices_changed();
             }
-            self.state.inventory.connect(resource, options);
-            return;
+            PluginEvent::Disconnected => self.handle_disconnected(resource, id),
         }
-        if self.state.connecting.remove(&id).is_some() {
-            // It has never answered.
-            self.state.unsettled.remove(resource);
-            return;
-        }
+    }
+
+    /// Whether this connection is the one to the resource's plugin.
+    fn is_connected(&self, resource: &str, id: u64) -> bool {
         let plugin = self.state.plugins.get(resource);
-        let Some(plugin) = plugin.filter(|plugin| plugin.id == id) else {
+        plugin.is_some_and(|plugin| plugin.id == id)
+    }
+
+    /// A plugin that has registered is answered once its socket is stored: from then on it does not
+    /// register again by itself, and the next process has to connect to it.
+    fn handle_connected(
+        &mut self,
+        resource: &str,
+        id: u64,
+        (options, client): (PluginOptions, PluginClient),
+        response: Option<RegistrationResponse>,
+    ) {
+        let state = &mut self.state;
+        let Some(pending) = state.connecting.remove(&id) else {
             return;
         };
-        if let PluginEvent::Listed(devices) = event {
-            let (count, socket) = (devices.len(), plugin.socket.clone());
-            tracing::info!(resource, devices = count, "device plugin lists its devices");
-            self.state.inventory.list(resource, devices);
-            self.remember_socket(resource, socket);
-        } else {
-            self.state.plugins.remove(resource);
-            self.state.inventory.disconnect(resource, Timestamp::now());
+        let plugin = ConnectedPlugin {
+            id,
+            client,
+            socket: pending.socket.clone(),
+            closed: pending.closed,
+            registered: pending.registered,
+        };
+        let former = state.plugins.insert(resource.to_owned(), plugin);
+        if let Some(former) = former {
+            former.closed.cancel();
+        }
+        state.inventory.connect(resource, options);
+        if !pending.registered {
+            return;
+        }
+        let ended = state.end_overtaken(resource, &pending.socket, Timestamp::now());
+        let changed = state.records.on_connected(resource, &pending.socket);
+        self.save_records(changed);
+        if ended {
+            self.devices_changed();
+        }
+        if let Some(response) = response {
+            // The plugin may have cancelled its call.
+            let _ = response.send(Ok(()));
+        }
+    }
+
+    fn handle_disconnected(&mut self, resource: &str, id: u64) {
+        let state = &mut self.state;
+        if let Some(pending) = state.connecting.remove(&id) {
+            // It has never answered.
+            if !pending.registered {
+                state.unsettled.remove(resource);
+                self.forget_socket(resource, &pending.socket);
+            }
+            return;
+        }
+        if !self.is_connected(resource, id) {
+            return;
+        }
+        let plugin = self.state.plugins.remove(resource);
+        self.state.inventory.disconnect(resource, Timestamp::now());
+        if let Some(plugin) = plugin {
+            self.forget_socket(resource, &plugin.socket);
         }
         self.state.unsettled.remove(resource);
         self.devices_changed();
     }
 
-    /// Stores the socket of a plugin, to which the next process connects.
-    fn remember_socket(&mut self, resource: &str, socket: PathBuf) {
-        let before = self
-            .state
-            .sockets
-            .insert(resource.to_owned(), socket.clone());
-        let changed = before != Some(socket);
-        if let Err(error) = self.sockets.save_changed(changed, &self.state.sockets) {
+    /// Has the next process not connect to a plugin that has ended its connection.
+    fn forget_socket(&mut self, resource: &str, socket: &Path) {
+        let changed = self.state.records.on_disconnected(resource, socket);
+        self.save_records(changed);
+    }
+
+    /// Stores what the next process has to know of plugins.
+    fn save_records(&mut self, changed: bool) {
+        let records = &self.state.records;
+        if let Err(error) = self.plugin_files.save_changed(changed, records) {
             tracing::warn!(
                 error = report(&error),
                 "failed to store the sockets of device plugins"

@@ -1,7 +1,7 @@
 //! State owned by the event loop.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -11,10 +11,11 @@ use polylet_wire::device::v1::{AllocateDevicesResponse, PrepareContainerResponse
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
-use crate::checkpoint::{self, PluginSockets};
+use crate::checkpoint;
 use crate::core::allocations::{AllocationKey, DeviceAllocations};
 use crate::core::checkpoint::DeviceCheckpoint;
 use crate::core::inventory::DeviceInventory;
+use crate::core::plugin_records::PluginRecords;
 use crate::core::pod_allocation::PodDeviceAllocation;
 use crate::plugin::calls::PluginClient;
 
@@ -26,9 +27,9 @@ pub(crate) struct DeviceState {
     /// The plugins that can be called, by resource.
     pub(crate) plugins: BTreeMap<String, ConnectedPlugin>,
     /// Connections whose plugins have not answered yet, by id.
-    pub(crate) connecting: BTreeMap<u64, (PathBuf, CancellationToken)>,
-    /// Sockets of plugins for the next process.
-    pub(crate) sockets: PluginSockets,
+    pub(crate) connecting: BTreeMap<u64, PendingConnection>,
+    /// What the next process has to know of plugins.
+    pub(crate) records: PluginRecords,
     /// The id of the next connection.
     pub(crate) next_connection: u64,
     /// Resources whose plugins this process connects to by itself, and has not heard of.
@@ -37,12 +38,23 @@ pub(crate) struct DeviceState {
     pub(crate) jobs: BTreeMap<String, VecDeque<PodJob>>,
 }
 
+/// A connection whose plugin has not answered yet.
+pub(crate) struct PendingConnection {
+    pub(crate) resource: String,
+    pub(crate) socket: PathBuf,
+    pub(crate) closed: CancellationToken,
+    /// Whether the plugin has registered with this process.
+    pub(crate) registered: bool,
+}
+
 /// A plugin that can be called.
 pub(crate) struct ConnectedPlugin {
     pub(crate) id: u64,
     pub(crate) client: PluginClient,
     pub(crate) socket: PathBuf,
     pub(crate) closed: CancellationToken,
+    /// Whether it has registered with this process.
+    pub(crate) registered: bool,
 }
 
 /// What is done for a pod.
@@ -72,15 +84,16 @@ impl DeviceState {
     /// The state of a former process.
     pub(crate) fn restore(
         checkpoint: &DeviceCheckpoint,
-        sockets: PluginSockets,
+        records: PluginRecords,
         now: Timestamp,
         since_boot: Duration,
     ) -> Self {
         let mut inventory = DeviceInventory::default();
         let registered = checkpoint.registered_devices.iter().flatten();
-        let registered: BTreeSet<&String> = registered.map(|(resource, _)| resource).collect();
-        for resource in registered.into_iter().chain(sockets.keys()) {
-            inventory.restore(resource, sockets.contains_key(resource), now);
+        let registered = registered.map(|(resource, _)| resource);
+        let listed: BTreeSet<&String> = registered.chain(&records.listed).collect();
+        for resource in listed {
+            inventory.restore(resource, records.listed.contains(resource), now);
         }
         let mut allocations = checkpoint::allocations_of(checkpoint);
         let pods: Vec<String> = allocations.pods().map(str::to_owned).collect();
@@ -90,8 +103,8 @@ impl DeviceState {
         DeviceState {
             inventory,
             allocations,
-            unsettled: sockets.keys().cloned().collect(),
-            sockets,
+            unsettled: records.sockets.keys().cloned().collect(),
+            records,
             ..DeviceState::default()
         }
     }
@@ -99,6 +112,41 @@ impl DeviceState {
     /// Whether the plugins of the former process have listed their devices again.
     pub(crate) fn is_settled(&self) -> bool {
         self.unsettled.is_empty()
+    }
+
+    /// The number of plugins that have registered and not answered yet.
+    pub(crate) fn registering(&self) -> usize {
+        let connecting = self.connecting.values();
+        connecting.filter(|pending| pending.registered).count()
+    }
+
+    /// Ends the connections of this process's own accord that a registration overtakes: those for the
+    /// resource, and those to the socket, where another plugin than the former process's listens now.
+    /// Returns whether devices are no longer healthy by that.
+    pub(crate) fn end_overtaken(&mut self, resource: &str, socket: &Path, now: Timestamp) -> bool {
+        let unsettled = &mut self.unsettled;
+        self.connecting.retain(|_, pending| {
+            let is_same = pending.resource == resource;
+            if pending.registered || !(is_same || pending.socket == socket) {
+                return true;
+            }
+            pending.closed.cancel();
+            if !is_same {
+                unsettled.remove(&pending.resource);
+            }
+            false
+        });
+        let (inventory, before) = (&mut self.inventory, self.plugins.len());
+        self.plugins.retain(|name, plugin| {
+            if plugin.registered || plugin.socket != socket {
+                return true;
+            }
+            plugin.closed.cancel();
+            unsettled.remove(name);
+            inventory.disconnect(name, now);
+            false
+        });
+        self.plugins.len() < before
     }
 
     /// Whether a resource is one of plugins.

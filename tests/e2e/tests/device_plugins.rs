@@ -192,6 +192,27 @@ async fn devices_are_allocated_and_survive_restarts() {
             wait_message(&node, "late", message).await;
         })
         .await;
+    steps
+        .run("a socket is that of one resource", async {
+            // It listens at the socket that the former resource had.
+            let other = TestDevicePlugin::new(&directory, "test.example/other", &["a"]);
+            let running = ok(other.start());
+            register(&other).await;
+            ok(until("the plugin to list its devices", || async {
+                let calls = other.calls();
+                match calls.iter().any(|call| call == "ListAndWatch") {
+                    true => Poll::Ready(()),
+                    false => Poll::Pending(format!("{calls:?}")),
+                }
+            })
+            .await);
+            ok(node.kill("device-manager").await);
+            ok(node.wait_in_step().await);
+            wait_counts(&node, (0, 0)).await;
+            assert_eq!(other.calls(), ["GetDevicePluginOptions", "ListAndWatch"]);
+            drop(running);
+        })
+        .await;
     steps.finish();
     ok(node.remove());
 }

@@ -53,7 +53,7 @@ const fn format(
     }
 }
 
-const FORMATS: [Format; 21] = [
+const FORMATS: [Format; 22] = [
     format(
         "state:checkpoints/",
         "sync-coordinator",
@@ -180,6 +180,13 @@ const FORMATS: [Format; 21] = [
         "device-manager",
         "plugins",
         "plugins.json",
+        device_manager,
+    ),
+    format(
+        "run:listed-plugins.json",
+        "device-manager",
+        "listed-plugins",
+        "listed-plugins.json",
         device_manager,
     ),
     format("state:ages.json", "image-gc", "ages", "ages.json", image_gc),

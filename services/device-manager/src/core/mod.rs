@@ -4,6 +4,7 @@ pub mod allocation;
 pub mod allocations;
 pub mod checkpoint;
 pub mod inventory;
+pub mod plugin_records;
 pub mod pod_allocation;
 pub mod registration;
 pub mod run_options;

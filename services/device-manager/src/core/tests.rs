@@ -11,6 +11,7 @@ use super::inventory::{Device, DeviceCounts, DeviceInventory, PluginOptions, STO
 use super::pod_allocation::{AllocationStep, PodDeviceAllocation, RequestingContainer};
 use super::run_options::ContainerRunOptions;
 
+mod plugin_records;
 mod registrations;
 mod run_options;
 

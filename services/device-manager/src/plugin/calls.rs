@@ -17,8 +17,6 @@ use crate::convert;
 use crate::core::allocation::PreferenceRequest;
 use crate::core::inventory::PluginOptions;
 
-/// The deadline of the first call, which opens the connection.
-const CONNECT_DEADLINE: Duration = Duration::from_secs(10);
 /// The deadline of a choice among devices.
 const PREFERENCE_DEADLINE: Duration = Duration::from_secs(30);
 /// The deadline of an allocation, for which upstream has none.
@@ -64,11 +62,14 @@ impl PluginClient {
     ///
     /// # Errors
     /// The call failed.
-    pub(crate) async fn options(&self) -> Result<PluginOptions, PluginCallError> {
+    pub(crate) async fn options(
+        &self,
+        deadline: Duration,
+    ) -> Result<PluginOptions, PluginCallError> {
         let mut client = self.client.clone();
         let response = client.get_device_plugin_options(wire::Empty {});
         let prefix = "failed to get device plugin options: ";
-        let options = self.call("GetDevicePluginOptions", prefix, CONNECT_DEADLINE, response);
+        let options = self.call("GetDevicePluginOptions", prefix, deadline, response);
         Ok(convert::options(&options.await?))
     }
 

@@ -22,7 +22,12 @@ pub(crate) enum PluginInput {
 /// What happens to a connection.
 pub(crate) enum PluginEvent {
     /// The plugin has told its options.
-    Connected(PluginOptions, PluginClient),
+    Connected {
+        options: PluginOptions,
+        client: PluginClient,
+        /// Where the result goes when the plugin has registered itself.
+        response: Option<oneshot::Sender<Result<(), String>>>,
+    },
     /// The plugin has listed its devices.
     Listed(BTreeMap<String, Device>),
     /// The connection is over.

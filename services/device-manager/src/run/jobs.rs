@@ -195,7 +195,7 @@ impl EventLoop {
             // The event loop ends only with the process.
             let _ = inputs.send(Input::PluginAnswer(uid, answer)).await;
         };
-        self.ctx.background("plugin call", work.instrument(span));
+        (self.spawn)("plugin call", Box::pin(work.instrument(span)));
     }
 
     pub(super) fn handle_answer(&mut self, uid: &str, answer: PluginAnswer) {

@@ -11,7 +11,7 @@ thread_local! {
 }
 
 /// The files, by the first byte of the input. Their services load all of them.
-const FILES: [&str; 25] = [
+const FILES: [&str; 26] = [
     "state/checkpoints/u1.json",
     "run/sandbox_attempts/u1.json",
     "run/lifecycles/u1.json",
@@ -37,6 +37,7 @@ const FILES: [&str; 25] = [
     "ages.json",
     "plugins.json",
     "kubelet_internal_checkpoint",
+    "listed-plugins.json",
 ];
 
 /// Loads one file with the content of the input.
