@@ -120,7 +120,7 @@ pub async fn build(ctx: Ctx) -> Result<Service, BoxError> {
     let limits = server::ServerLimits::default();
     let tasks = server::ServerTasks::default();
     let streams = streaming::Streams::new(&ctx, tasks.lasting.clone());
-    let published = published_metrics::PublishedMetrics::default();
+    let published = published_metrics::PublishedMetrics::new(ctx.drain());
     let state = http::HandlerState::new(&ctx, &config, streams, published.clone());
     let health = state.health.clone();
     if let Some(address) = config.healthz {

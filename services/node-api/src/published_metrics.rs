@@ -2,8 +2,9 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use futures::StreamExt;
-use futures::stream::{self, BoxStream};
+use futures::stream::BoxStream;
+use futures::{Stream, StreamExt, TryStreamExt, future};
+use polylet_kit::CancellationToken;
 use polylet_wire::lifecycle::v1::metrics_service_server::{MetricsService, MetricsServiceServer};
 use polylet_wire::lifecycle::v1::{MetricFamily, PublishMetricsRequest, PublishMetricsResponse};
 use tonic::{Request, Response, Status, Streaming};
@@ -12,8 +13,11 @@ use tonic::{Request, Response, Status, Streaming};
 const MAX_REQUEST_BYTES: usize = 1 << 20;
 
 /// The families of the supervisor, the only process above. Clones share them.
-#[derive(Clone, Default)]
-pub(crate) struct PublishedMetrics(Arc<Mutex<LatestPublication>>);
+#[derive(Clone)]
+pub(crate) struct PublishedMetrics {
+    latest: Arc<Mutex<LatestPublication>>,
+    drain: CancellationToken,
+}
 
 #[derive(Default)]
 struct LatestPublication {
@@ -29,6 +33,14 @@ struct Publication {
 }
 
 impl PublishedMetrics {
+    /// None; calls end at the drain.
+    pub(crate) fn new(drain: CancellationToken) -> Self {
+        Self {
+            latest: Arc::default(),
+            drain,
+        }
+    }
+
     /// The families that are published at present.
     pub(crate) fn families(&self) -> Vec<MetricFamily> {
         self.lock().families.clone()
@@ -51,8 +63,22 @@ impl PublishedMetrics {
         }
     }
 
+    /// Begins a publication and publishes what each request has. Ends at the drain, so that the caller publishes
+    /// to the next process: this one may live on for minutes, for the streams of its clients.
+    fn responses(
+        &self,
+        requests: impl Stream<Item = Result<PublishMetricsRequest, Status>> + Send + 'static,
+    ) -> impl Stream<Item = Result<PublishMetricsResponse, Status>> + Send + 'static {
+        let publication = self.begin();
+        let responses = requests.and_then(move |request| {
+            let published = publication.publish(request.families);
+            future::ready(published.map(|()| PublishMetricsResponse {}))
+        });
+        responses.take_until(self.drain.clone().cancelled_owned())
+    }
+
     fn lock(&self) -> MutexGuard<'_, LatestPublication> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.latest.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -84,20 +110,14 @@ impl MetricsService for PublishedMetrics {
         &self,
         request: Request<Streaming<PublishMetricsRequest>>,
     ) -> Result<Response<Self::PublishMetricsStream>, Status> {
-        let state = (request.into_inner(), self.begin());
-        let responses = stream::try_unfold(state, |(mut requests, publication)| async move {
-            let Some(request) = requests.message().await? else {
-                return Ok(None);
-            };
-            publication.publish(request.families)?;
-            Ok(Some((PublishMetricsResponse {}, (requests, publication))))
-        });
-        Ok(Response::new(responses.boxed()))
+        Ok(Response::new(self.responses(request.into_inner()).boxed()))
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use futures::{FutureExt, stream};
+
     use super::*;
 
     fn names(metrics: &PublishedMetrics) -> Vec<String> {
@@ -114,7 +134,7 @@ mod tests {
 
     #[test]
     fn families_last_as_long_as_the_call_that_publishes_them() {
-        let metrics = PublishedMetrics::default();
+        let metrics = PublishedMetrics::new(CancellationToken::new());
         let publication = metrics.begin();
         publication.publish(families("a")).unwrap();
         publication.publish(families("b")).unwrap();
@@ -125,7 +145,7 @@ mod tests {
 
     #[test]
     fn a_new_process_takes_the_place_of_one_whose_connection_is_still_open() {
-        let metrics = PublishedMetrics::default();
+        let metrics = PublishedMetrics::new(CancellationToken::new());
         let old = metrics.begin();
         old.publish(families("old")).unwrap();
         let new = metrics.begin();
@@ -137,5 +157,24 @@ mod tests {
         );
         drop(old);
         assert_eq!(names(&metrics), ["new"]);
+    }
+    #[test]
+    fn calls_end_at_the_drain() {
+        let drain = CancellationToken::new();
+        let metrics = PublishedMetrics::new(drain.clone());
+        let request = PublishMetricsRequest {
+            families: families("a"),
+        };
+        // The caller has more to publish, some time.
+        let requests = stream::iter([Ok(request)]).chain(stream::pending());
+        let mut responses = metrics.responses(requests).boxed();
+        assert!(matches!(responses.next().now_or_never(), Some(Some(Ok(_)))));
+        assert!(responses.next().now_or_never().is_none());
+        assert_eq!(names(&metrics), ["a"]);
+        drain.cancel();
+        assert!(matches!(responses.next().now_or_never(), Some(None)));
+        // Nor does a call begin that would hold the caller.
+        let mut late = metrics.responses(stream::pending()).boxed();
+        assert!(matches!(late.next().now_or_never(), Some(None)));
     }
 }
