@@ -18,6 +18,10 @@ const CONFIG: &str = polylet_kit::DEFAULT_CONFIG;
 /// Container runtimes, started before if they start in the same transaction. Nothing more: a runtime that
 /// restarts must not restart the services, which wait for it.
 const RUNTIMES: &str = "containerd.service crio.service";
+/// The delay before a process that has ended is started again. Calls wait meanwhile, so it is short beside their deadlines;
+/// it is long enough for processes that fail at each start to cost little. It does not grow: systemd's steps count all
+/// restarts since the last start by hand, however long the processes ran, and nothing resets them.
+const RESTART_DELAY: Duration = Duration::from_secs(1);
 /// How long a service may drain before it is killed: its own deadline and some time to exit.
 const STOP_TIMEOUT: Duration = Duration::from_secs(15);
 /// The same for all services as children of one process, which stops them rank by rank.
@@ -142,10 +146,7 @@ EnvironmentFile=-/etc/default/polylet
 Environment=GLIBC_TUNABLES={TUNABLES}
 Slice=polylet.slice
 Restart=always
-RestartSec=250ms
-# Ignored before systemd 254.
-RestartSteps=6
-RestartMaxDelaySec=10s
+RestartSec={restart}
 # Ready when all services are, or after a time that is well below this.
 TimeoutStartSec={start}
 TimeoutStopSec={stop_all}
@@ -157,6 +158,7 @@ OOMScoreAdjust=-999
 LimitNOFILE=1000000
 TasksMax={tasks}
 ",
+        restart = seconds(RESTART_DELAY),
         start = seconds(START_TIMEOUT),
         stop_all = seconds(STOP_ALL_TIMEOUT),
         watchdog = seconds(WATCHDOG_TIMEOUT),
@@ -278,10 +280,7 @@ Environment=GLIBC_TUNABLES={TUNABLES}
 ExecStart={exec}
 Slice=polylet.slice
 Restart=always
-RestartSec=250ms
-# Ignored before systemd 254.
-RestartSteps=6
-RestartMaxDelaySec=10s
+RestartSec={restart}
 TimeoutStartSec={start}
 TimeoutStopSec={stop}
 WatchdogSec={watchdog}
@@ -303,6 +302,7 @@ MemoryHigh={memory}
 ",
         about = description(descriptor),
         exec = exec(service),
+        restart = seconds(RESTART_DELAY),
         start = seconds(START_TIMEOUT),
         stop = seconds(STOP_TIMEOUT),
         watchdog = seconds(WATCHDOG_TIMEOUT),

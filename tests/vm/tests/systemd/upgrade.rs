@@ -7,10 +7,16 @@ use crate::node::SystemdNode;
 /// a program do not matter to the kernel.
 const ANOTHER_BUILD: &str = "cd /usr/lib/polylet/package; cp polylet-multicall .new; echo x >> .new; mv .new polylet-multicall";
 
+/// The end of an upgrade of the package, whose builds all have one version.
+const CONFIGURE: &str = "/var/lib/dpkg/info/polylet.postinst configure 0.1.0";
+
 /// All services, one after the other, to another build of the package, and back.
 pub(crate) async fn there_and_back(node: &SystemdNode) {
     let before = programs(node).await;
     node.sh(ANOTHER_BUILD).await;
+    node.sh(CONFIGURE).await;
+    // A program that was replaced is shown as deleted.
+    assert_eq!(programs(node).await, before, "an upgrade of the package");
     node.sh("polylet upgrade --all --to /usr/lib/polylet/package")
         .await;
     let upgraded = programs(node).await;
