@@ -27,7 +27,7 @@ pub fn state_files(dir: &Path) -> RestoredState {
         restored.lifecycles = lifecycles;
     }
     restored.kubelet_allocations = kubelet_checkpoint::read(&dir.join("root"));
-    // Corrupt records are ignored.
+    // The directories are there.
     let _ = PullRecords::open(&dir.join("root"));
     restored
 }

@@ -203,9 +203,11 @@ fn create_checkpoint_directory(ctx: &Ctx) {
 
 /// Starts the tasks that no start of a pod should wait for.
 fn spawn_runtime_tasks(ctx: &Ctx, manager: &Rc<RuntimeManager>) {
-    let images = Rc::clone(manager);
-    ctx.background("image pull records", async move {
-        images.images.reconcile_records().await;
+    let (images, drain) = (Rc::clone(manager), ctx.drain());
+    ctx.spawn("image pull records", async move {
+        drain
+            .run_until_cancelled(images.images.reconcile_records())
+            .await;
     });
     let cgroups = Rc::clone(manager);
     ctx.spawn("cgroups", async move {

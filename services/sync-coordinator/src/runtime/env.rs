@@ -10,7 +10,7 @@ use polylet_model::quantity::{self, Amount};
 use polylet_model::{Manifest, resources, status};
 
 use super::env_file::EnvFiles;
-use super::env_objects::{EnvObjectKind, ObjectReader};
+use super::env_objects::{EnvObjectKind, ObjectReader, PodObjects};
 use super::{RuntimeManager, StepContext, config_error, failure};
 use crate::core::step::StepFailure;
 use crate::core::volume_state::ObservedVolume;
@@ -69,7 +69,9 @@ pub async fn container_env(
         .map_err(config_error)?;
     let mut env = Environment::with_fallback(services);
     let mut sources = ValueSources {
-        objects: ObjectReader::new(manager, manifest),
+        manager,
+        manifest,
+        objects: ObjectReader::new(manager, manifest, container),
         files: EnvFiles::default(),
         container,
         facts,
@@ -157,7 +159,9 @@ async fn from_object(
 
 /// What variables with `valueFrom` refer to.
 struct ValueSources<'a> {
-    objects: ObjectReader<'a>,
+    manager: &'a RuntimeManager,
+    manifest: &'a Manifest,
+    objects: ObjectReader<'a, PodObjects<'a>>,
     files: EnvFiles,
     container: &'a Container,
     facts: &'a EnvFacts<'a>,
@@ -166,7 +170,7 @@ struct ValueSources<'a> {
 impl ValueSources<'_> {
     /// `None` when an optional reference is missing.
     async fn value(&mut self, source: &EnvVarSource) -> Result<Option<Vec<u8>>, StepFailure> {
-        let (manager, manifest) = (self.objects.manager, self.objects.manifest);
+        let (manager, manifest) = (self.manager, self.manifest);
         let text = |text: Result<String, StepFailure>| text.map(|text| Some(text.into_bytes()));
         if let Some(selector) = &source.field_ref {
             return text(field(manager, manifest, selector, self.facts));

@@ -78,18 +78,20 @@ pub fn namespaces(
     }
 }
 
-/// The security context of a sandbox.
+/// The security context of a sandbox. It is privileged if any container is: the runtime creates no privileged
+/// container, not even an ephemeral one, by the configuration of a sandbox that is not.
 pub fn sandbox_context(
     spec: &PodSpec,
     userns: Option<v1::UserNamespace>,
     volume_groups: &[i64],
 ) -> v1::LinuxSandboxSecurityContext {
     let pod = spec.security_context.clone().unwrap_or_default();
-    let privileged = |c: &Container| {
-        c.security_context
-            .as_ref()
-            .is_some_and(|s| s.privileged == Some(true))
-    };
+    let init = spec.init_containers.iter().flatten();
+    let ephemeral = spec.ephemeral_containers.iter().flatten();
+    let containers = spec.containers.iter().chain(init);
+    let mut contexts = containers
+        .map(|c| c.security_context.as_ref())
+        .chain(ephemeral.map(|c| c.security_context.as_ref()));
     v1::LinuxSandboxSecurityContext {
         namespace_options: Some(namespaces(spec, None, userns)),
         selinux_options: pod.se_linux_options.as_ref().map(selinux),
@@ -97,11 +99,7 @@ pub fn sandbox_context(
         run_as_group: pod.run_as_group.map(int),
         supplemental_groups: supplemental_groups(&pod, volume_groups),
         supplemental_groups_policy: supplemental_groups_policy(&pod),
-        privileged: spec
-            .containers
-            .iter()
-            .chain(spec.init_containers.iter().flatten())
-            .any(privileged),
+        privileged: contexts.any(|context| context.is_some_and(|c| c.privileged == Some(true))),
         seccomp: Some(profile(ProfileType::RuntimeDefault, String::new())),
         ..Default::default()
     }
@@ -285,7 +283,24 @@ fn apparmor(apparmor: &AppArmorProfile) -> v1::SecurityProfile {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
+    use crate::runtime::test_manifest;
+
+    #[test]
+    fn the_sandbox_is_privileged_if_any_container_is() {
+        let lists = ["initContainers", "containers", "ephemeralContainers"];
+        for privileged in [None, Some(lists[0]), Some(lists[1]), Some(lists[2])] {
+            let mut spec = json!({});
+            for list in lists {
+                let context = json!({"privileged": privileged == Some(list)});
+                spec[list] = json!([{"name": list, "securityContext": context}]);
+            }
+            let context = sandbox_context(test_manifest(spec).spec(), None, &[]);
+            assert_eq!(context.privileged, privileged.is_some(), "{privileged:?}");
+        }
+    }
 
     #[test]
     fn thermal_throttle_counters_are_masked() {

@@ -1,6 +1,7 @@
 //! Images of containers: pull, prefetch and image pull back-off.
 
 use jiff::SignedDuration;
+use polylet_model::ContainerKind;
 use polylet_model::constants::reason;
 
 use crate::core::plan::Plan;
@@ -116,9 +117,13 @@ fn backoff_reason<'a>(
     (reason::IMAGE_PULL_BACK_OFF, message)
 }
 
-/// Pulls images of containers that never ran while the pod is being set up.
+/// Pulls images of containers that never ran while the pod is being set up. An image that is pulled at
+/// each start is pulled right before it, unless that comes next: a tag may move while init containers run.
 pub fn prefetch(view: &View<'_>, spec: &PodSpecView, plan: &mut Plan) {
     for container in &spec.containers {
+        if container.pull_policy == PullPolicy::Always && !starts_first(spec, container) {
+            continue;
+        }
         let key = StepKey::PullImage(container.name.clone());
         let ran = view.observed().newest_container(&container.name).is_some();
         if present(view, container).is_none() && !ran && view.backing_off(&key).is_none() {
@@ -130,6 +135,13 @@ pub fn prefetch(view: &View<'_>, spec: &PodSpecView, plan: &mut Plan) {
             );
         }
     }
+}
+
+/// Whether a container starts as soon as there is a sandbox.
+fn starts_first(spec: &PodSpecView, container: &ContainerSpecView) -> bool {
+    let first = spec.init_containers().next();
+    container.kind == ContainerKind::Ephemeral
+        || first.is_none_or(|first| first.name == container.name)
 }
 
 fn present(view: &View<'_>, container: &ContainerSpecView) -> Option<String> {

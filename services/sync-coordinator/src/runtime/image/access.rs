@@ -26,19 +26,20 @@ pub async fn may_use(
         Ok(CheckedAccess::ByPolicy) => "credentialPolicyAllowed",
         Ok(CheckedAccess::ByRecord) => "credentialRecordFound",
         Ok(CheckedAccess::Denied) => "mustAuthenticate",
-        Err(_) => "error",
+        Ok(CheckedAccess::Unreadable) | Err(_) => "error",
     });
-    result.map(|access| access != CheckedAccess::Denied)
+    result.map(|access| matches!(access, CheckedAccess::ByPolicy | CheckedAccess::ByRecord))
 }
 
 /// The result of a check.
-#[derive(PartialEq, Eq)]
 enum CheckedAccess {
     /// The policy asks for no check.
     ByPolicy,
     /// By the credentials that the image was pulled with.
     ByRecord,
     Denied,
+    /// The record is unreadable: the registry decides, whatever the policy, as upstream.
+    Unreadable,
 }
 
 async fn check(
@@ -48,6 +49,9 @@ async fn check(
     reference: &str,
     image_ref: &str,
 ) -> Result<CheckedAccess, StepFailure> {
+    if records.is_unreadable(image_ref, reference) {
+        return Ok(CheckedAccess::Unreadable);
+    }
     let record = records.get(image_ref);
     let pulled = record.is_some() || records.is_pending(reference);
     if !manager

@@ -20,12 +20,14 @@ mod service_account;
 pub mod volume;
 
 use std::rc::Rc;
+use std::time::Duration;
 
 use jiff::Timestamp;
 use polylet_cri::{RuntimeClient, v1};
 use polylet_kit::BoxError;
 use polylet_kit::config::{Config, KubeletConfiguration};
 use polylet_model::constants::reason;
+use polylet_watch::{PULSE, until_pulse};
 
 use super::failure;
 use super::security::ImageUser;
@@ -43,6 +45,10 @@ use run_as_user::ImageUsers;
 
 /// The feature gate of the check whether a pod may use an image that is present.
 const VERIFY_GATE: &str = "KubeletEnsureSecretPulledImages";
+
+/// Between two comparisons of the pull records with the images; upstream's period of image garbage
+/// collection. They are at pulses.
+const RECONCILE_PERIOD: Duration = Duration::from_secs(300);
 
 /// Image pulls and what they need.
 pub struct Images {
@@ -117,10 +123,15 @@ impl Images {
         &self.pull_times
     }
 
-    /// Reconciles the pull records of previous process instances with the images in the runtime.
+    /// Reconciles the pull records with the images in the runtime at once, and then as often as images
+    /// are collected: the runtime reports no removals, and image-gc is not the only one to remove images.
     pub async fn reconcile_records(&self) {
-        if let Some(records) = &self.records {
+        let Some(records) = &self.records else {
+            return std::future::pending().await;
+        };
+        loop {
             records.reconcile(&self.runtime).await;
+            tokio::time::sleep(RECONCILE_PERIOD - PULSE + until_pulse()).await;
         }
     }
 

@@ -3,9 +3,12 @@
 //!
 //! An intent is written before a pull. If the process dies during the pull, the intent shows the next
 //! instance that the image, if it is present, was pulled with unknown credentials.
+//!
+//! A record lasts as long as its image: one that is imported, or pulled with other credentials, after
+//! the image was removed would be judged by those of an earlier pull.
 
 use std::cell::RefCell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
@@ -59,13 +62,17 @@ pub struct PullRecords {
     pulled: PathBuf,
     records: RefCell<BTreeMap<String, ImagePulledRecord>>,
     /// References with an intent, and the number of pulls in flight; zero for those of previous
-    /// process instances.
+    /// process instances, and of pulls that could not be recorded.
     intents: RefCell<BTreeMap<String, usize>>,
+    /// Names of files in `pulled` that could not be read.
+    unreadable_records: RefCell<BTreeSet<String>>,
+    /// The same in `pulling`.
+    unreadable_intents: RefCell<BTreeSet<String>>,
     writing: Mutex<()>,
 }
 
 impl PullRecords {
-    /// Reads all records; corrupt ones are ignored.
+    /// Reads all records. Of those that cannot be read, the names are kept.
     ///
     /// # Errors
     /// The directories cannot be created or listed.
@@ -79,11 +86,15 @@ impl PullRecords {
                 .create(dir);
             created.map_err(failed("creating", dir))?;
         }
-        let records = read_all::<ImagePulledRecord>(&pulled)?.into_iter();
-        let intents = read_all::<Intent>(&pulling)?.into_iter();
+        let (records, unreadable_records) = read_all::<ImagePulledRecord>(&pulled)?;
+        let (intents, unreadable_intents) = read_all::<Intent>(&pulling)?;
+        let records = records.into_iter().map(|r| (r.image_ref.clone(), r));
+        let intents = intents.into_iter().map(|intent| (intent.image, 0));
         let records = Self {
-            records: RefCell::new(records.map(|r| (r.image_ref.clone(), r)).collect()),
-            intents: RefCell::new(intents.map(|intent| (intent.image, 0)).collect()),
+            records: RefCell::new(records.collect()),
+            intents: RefCell::new(intents.collect()),
+            unreadable_records: RefCell::new(unreadable_records),
+            unreadable_intents: RefCell::new(unreadable_intents),
             writing: Mutex::default(),
             pulling,
             pulled,
@@ -105,6 +116,18 @@ impl PullRecords {
     /// Whether a pull of an image has an intent and no recorded result.
     pub fn is_pending(&self, reference: &str) -> bool {
         self.intents.borrow().contains_key(reference)
+    }
+
+    /// Whether it is unknown if this node has pulled an image, as its record or the intent to pull it cannot be
+    /// read. It lasts until the image is pulled or removed.
+    pub fn is_unreadable(&self, image_ref: &str, reference: &str) -> bool {
+        let is_in = |files: &RefCell<BTreeSet<String>>, name: &str| {
+            let files = files.borrow();
+            !files.is_empty() && files.contains(&file_name(name))
+        };
+        is_in(&self.unreadable_records, image_ref)
+            || (!self.records.borrow().contains_key(image_ref)
+                && is_in(&self.unreadable_intents, reference))
     }
 
     /// Writes the intent to pull an image. Dropping the returned guard removes it.
@@ -131,7 +154,9 @@ impl PullRecords {
         self.count();
         // Several pods may pull one image at once: the first one writes for all.
         let _writing = self.writing.lock().await;
-        if !self.pulling.join(file_name(reference)).exists() {
+        let file = file_name(reference);
+        let is_unreadable = self.unreadable_intents.borrow_mut().remove(&file);
+        if is_unreadable || !self.pulling.join(file).exists() {
             self.write("ImagePullIntent", &self.pulling, reference, &intent)
                 .await?;
         }
@@ -155,6 +180,8 @@ impl PullRecords {
             return Ok(());
         };
         self.records.borrow_mut().insert(image_ref.to_owned(), new);
+        let file = file_name(image_ref);
+        self.unreadable_records.borrow_mut().remove(&file);
         self.count();
         // One after the other, each with the record at that time.
         let _writing = self.writing.lock().await;
@@ -187,12 +214,13 @@ impl PullRecords {
         done.and_then(|done| done).map_err(failed("writing", &path))
     }
 
-    /// Reconciles the records of previous process instances: images with an intent that are present
-    /// get a record, and records of images that are absent are removed. Done once per process
-    /// instance; until then, and if the runtime does not answer, images with an intent count as
-    /// pulled.
+    /// Reconciles the records with the images in the runtime: images that are present and have an intent
+    /// without a pull in flight get a record, and records of images that are absent are removed. Until
+    /// the first time, and if the runtime does not answer, images with an intent count as pulled.
     pub async fn reconcile(&self, runtime: &RuntimeClient) {
         let started = Timestamp::now();
+        // Before the list, which may lack the images of later ones.
+        let stale_intents = self.stale_intents();
         let images = match runtime.list_images(None).await {
             Ok(images) => images,
             Err(error) => {
@@ -201,7 +229,7 @@ impl PullRecords {
                 return;
             }
         };
-        for reference in self.stale_intents() {
+        for reference in stale_intents {
             let found = images.iter().find(|image| has_name(image, &reference));
             if let Some(image) = found
                 && let Err(error) = self.record_pulled(&image.id, &reference, None).await
@@ -216,20 +244,40 @@ impl PullRecords {
             }
             self.remove_intent(&reference);
         }
-        let mut records = self.records.borrow_mut();
-        records.retain(|id, record| {
-            let present = record.last_updated_time >= started || images.iter().any(|i| i.id == *id);
-            if !present {
-                // A remaining file is removed by the next process instance.
-                let _ = fs::remove_file(self.pulled.join(file_name(id)));
+        self.prune(&images, started).await;
+    }
+
+    /// Removes the records of all images but these, which were listed after `started`. Records that were
+    /// written since are kept: their images may have been pulled after the list.
+    async fn prune(&self, images: &[v1::Image], started: Timestamp) {
+        // No record is written to a file that has just been removed.
+        let _writing = self.writing.lock().await;
+        let present: BTreeSet<&str> = images.iter().map(|image| image.id.as_str()).collect();
+        // A remaining file is removed by the next process instance.
+        let remove = |file: &str| drop(fs::remove_file(self.pulled.join(file)));
+        self.records.borrow_mut().retain(|id, record| {
+            let keep = record.last_updated_time >= started || present.contains(id.as_str());
+            if !keep {
+                remove(&file_name(id));
             }
-            present
+            keep
         });
-        drop(records);
+        let mut unreadable = self.unreadable_records.borrow_mut();
+        if !unreadable.is_empty() {
+            let present: BTreeSet<String> = present.into_iter().map(file_name).collect();
+            unreadable.retain(|file| {
+                let keep = present.contains(file);
+                if !keep {
+                    remove(file);
+                }
+                keep
+            });
+        }
+        drop(unreadable);
         self.count();
     }
 
-    /// References with an intent of a previous process instance.
+    /// References with an intent and no pull in flight.
     fn stale_intents(&self) -> Vec<String> {
         let intents = self.intents.borrow();
         let stale = intents.iter().filter(|(_, pulls)| **pulls == 0);
@@ -294,8 +342,9 @@ fn has_name(listed: &v1::Image, reference: &str) -> bool {
     names.any(|name| image::same_image(name, reference))
 }
 
-fn read_all<T: DeserializeOwned>(dir: &Path) -> Result<Vec<T>, RecordError> {
-    let mut all = Vec::new();
+/// The contents of all files of a directory, and the names of those that cannot be read.
+fn read_all<T: DeserializeOwned>(dir: &Path) -> Result<(Vec<T>, BTreeSet<String>), RecordError> {
+    let (mut all, mut unreadable) = (Vec::new(), BTreeSet::new());
     for entry in fs::read_dir(dir).map_err(failed("reading", dir))?.flatten() {
         let name = entry.file_name();
         let name = name.to_string_lossy();
@@ -307,83 +356,13 @@ fn read_all<T: DeserializeOwned>(dir: &Path) -> Result<Vec<T>, RecordError> {
             Ok(Ok(record)) => all.push(record),
             _ => {
                 let path = entry.path();
-                tracing::warn!(path = %path.display(), "corrupt image pull record; ignoring it");
+                tracing::warn!(path = %path.display(), "unreadable image pull record; its image is verified");
+                unreadable.insert(name.into_owned());
             }
         }
     }
-    Ok(all)
+    Ok((all, unreadable))
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::core::credentials::verify::{ImageAccess, image_access};
-
-    #[tokio::test]
-    async fn records_are_restored() {
-        let root = tempfile::tempdir().unwrap();
-        let records = Rc::new(PullRecords::open(root.path()).unwrap());
-        let pending = records.record_intent("r.example/a:1").await.unwrap();
-        assert!(records.is_pending("r.example/a:1"));
-        // The process dies here, during a pull.
-        let next = Rc::new(PullRecords::open(root.path()).unwrap());
-        assert!(next.is_pending("r.example/a:1"));
-        drop(pending);
-        assert!(!records.is_pending("r.example/a:1"));
-        assert!(
-            !PullRecords::open(root.path())
-                .unwrap()
-                .is_pending("r.example/a:1")
-        );
-
-        let access = Some(ImagePullCredentials::from_pull(None));
-        records
-            .record_pulled("id", "r.example/a:1", access)
-            .await
-            .unwrap();
-        let next = PullRecords::open(root.path()).unwrap();
-        assert_eq!(
-            image_access(next.get("id").as_ref(), "r.example/a:1"),
-            ImageAccess::AnyPod
-        );
-    }
-
-    #[tokio::test]
-    async fn intent_stays_until_all_pulls_have_finished() {
-        let root = tempfile::tempdir().unwrap();
-        let records = Rc::new(PullRecords::open(root.path()).unwrap());
-        let one = records.record_intent("r/a").await.unwrap();
-        let two = records.record_intent("r/a").await.unwrap();
-        drop(one);
-        assert!(records.is_pending("r/a"));
-        drop(two);
-        assert!(!records.is_pending("r/a"));
-        records.record_intent("r/a").await.unwrap().keep();
-        assert!(PullRecords::open(root.path()).unwrap().is_pending("r/a"));
-    }
-
-    #[tokio::test]
-    async fn concurrent_pulls_share_an_intent() {
-        let root = tempfile::tempdir().unwrap();
-        let records = Rc::new(PullRecords::open(root.path()).unwrap());
-        let file = records.pulling.join(file_name("r.example/a:1"));
-        for _ in 0..20 {
-            let all = (0..8).map(|_| records.record_intent("r.example/a:1"));
-            let all = futures::future::join_all(all).await;
-            assert!(all.iter().all(Result::is_ok));
-            assert!(file.is_file());
-            drop(all);
-            assert!(!file.exists());
-        }
-    }
-
-    #[test]
-    fn corrupt_records_are_ignored() {
-        let root = tempfile::tempdir().unwrap();
-        let dir = root.path().join("image_manager/pulled");
-        fs::create_dir_all(&dir).unwrap();
-        fs::write(dir.join("sha256-0"), "{").unwrap();
-        fs::write(dir.join("other"), "{}").unwrap();
-        assert!(PullRecords::open(root.path()).unwrap().get("").is_none());
-    }
-}
+mod tests;

@@ -1,4 +1,4 @@
-//! Waiting reasons of image pulls.
+//! Waiting reasons of image pulls, and when images are pulled.
 
 use polylet_model::constants::reason;
 use serde_json::json;
@@ -179,4 +179,43 @@ fn an_image_that_is_pulled_at_each_start_is_not_looked_for() {
     assert!(env.planned_keys().is_empty());
     env.advance_clock(240);
     assert_eq!(env.planned_keys(), [StepKey::PullImage("a".into())]);
+}
+
+#[test]
+fn an_image_that_is_pulled_at_each_start_is_pulled_right_before_it() {
+    let mut spec = simple("Always", &["a", "b"]);
+    spec["containers"][0]["imagePullPolicy"] = json!("Always");
+    let init = json!({"name": "i1", "image": "i:1", "imagePullPolicy": "Always"});
+    spec["initContainers"] = json!([init, {"name": "i2", "image": "i:1"}]);
+    spec["initContainers"][1]["imagePullPolicy"] = json!("Always");
+    let debug = json!({"name": "debug", "image": "d:1", "imagePullPolicy": "Always"});
+    spec["ephemeralContainers"] = json!([debug]);
+    let mut env = TestEnv::new(spec);
+    let pulled = |env: &TestEnv| {
+        let mut pulled = Vec::new();
+        for step in &env.history {
+            if let Step::PullImage { container } = step {
+                pulled.push(container.clone());
+            }
+        }
+        pulled
+    };
+    env.run_until_idle();
+    assert_eq!(env.running_names(), ["debug", "i1"]);
+    assert_eq!(pulled(&env), ["i1", "b", "debug"]);
+    for (init, pulls) in [
+        ("i1", &["i1", "b", "debug", "i2"][..]),
+        ("i2", &["i1", "b", "debug", "i2", "a"]),
+    ] {
+        env.exit_container(init, 0);
+        env.run_until_idle();
+        assert_eq!(pulled(&env), pulls);
+    }
+    assert_eq!(env.running_names(), ["a", "b", "debug"]);
+
+    // Without init containers, the regular ones start first.
+    let mut spec = simple("Always", &["a"]);
+    spec["containers"][0]["imagePullPolicy"] = json!("Always");
+    let env = TestEnv::new(spec);
+    assert!(env.planned_keys().contains(&StepKey::PullImage("a".into())));
 }
