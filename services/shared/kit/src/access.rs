@@ -2,6 +2,9 @@
 //! that the socket belongs to, if its mode lets them. A service manager gives each socket a group of the
 //! services that are declared to call it.
 //!
+//! Who may connect may call all methods but those that change or end a process: these are for root and the
+//! service's own user ([`require_root_or_own_user`]).
+//!
 //! The kernel checks the mode of the socket's file when a peer connects; this repeats it for a file whose
 //! mode was changed, and for a socket that was inherited by other means.
 
@@ -9,6 +12,8 @@ use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixListener;
 
 use tokio::net::UnixStream;
+use tonic::transport::server::UdsConnectInfo;
+use tonic::{Request, Status};
 
 /// Write permission of the group: what connecting needs.
 const GROUP_WRITES: u32 = 0o020;
@@ -60,7 +65,36 @@ impl SocketAccess {
 
     fn admits(&self, uid: u32, gid: u32, groups: &[u32]) -> bool {
         let is_member = |group| gid == group || groups.contains(&group);
-        uid == 0 || uid == self.user || self.group.is_some_and(is_member)
+        is_root_or(self.user, uid) || self.group.is_some_and(is_member)
+    }
+}
+
+fn is_root_or(user: u32, uid: u32) -> bool {
+    uid == 0 || uid == user
+}
+
+/// Checks that root or the service's own user calls `method`. For methods that change which programs run or what
+/// a service does: services of other users are in the socket's group for less, such as to send their spans.
+///
+/// # Errors
+/// `PermissionDenied` for any other caller, and for one whose credentials are not known.
+pub fn require_root_or_own_user<T>(request: &Request<T>, method: &str) -> Result<(), Status> {
+    let connection = request.extensions().get::<UdsConnectInfo>();
+    let caller = connection.and_then(|connection| connection.peer_cred);
+    let own = rustix::process::geteuid().as_raw();
+    check_caller(method, caller.map(|caller| caller.uid()), own)
+        .inspect_err(|denied| tracing::warn!(error = denied.message(), "refused a call"))
+}
+
+fn check_caller(method: &str, caller: Option<u32>, own: u32) -> Result<(), Status> {
+    match caller {
+        Some(uid) if is_root_or(own, uid) => Ok(()),
+        Some(uid) => Err(Status::permission_denied(format!(
+            "{method} is not permitted to user {uid}, only to root and to the service's own user"
+        ))),
+        None => Err(Status::permission_denied(format!(
+            "{method} is not permitted to a caller whose credentials are not known"
+        ))),
     }
 }
 
@@ -100,6 +134,9 @@ fn peer_groups(stream: &UnixStream) -> std::io::Result<Vec<u32>> {
 mod tests {
     use std::os::unix::fs::PermissionsExt;
 
+    use tonic::Code;
+    use tonic::transport::server::Connected;
+
     use super::*;
 
     #[test]
@@ -131,6 +168,40 @@ mod tests {
                 "{uid} {gid} {groups:?}"
             );
         }
+    }
+
+    #[test]
+    fn only_root_and_the_own_user_may_call() {
+        for (caller, expected) in [
+            (Some(0), Ok(())),
+            (Some(7), Ok(())),
+            (
+                Some(8),
+                Err("Drain is not permitted to user 8, only to root and to the service's own user"),
+            ),
+            (
+                None,
+                Err("Drain is not permitted to a caller whose credentials are not known"),
+            ),
+        ] {
+            let checked = check_caller("Drain", caller, 7);
+            let codes = checked.as_ref().err().map(Status::code);
+            assert_eq!(codes, expected.err().map(|_| Code::PermissionDenied));
+            assert_eq!(
+                checked.as_ref().map_err(Status::message),
+                expected.as_ref().map_err(|text| *text)
+            );
+        }
+    }
+
+    #[tokio::test]
+    async fn the_caller_is_the_peer_of_the_connection() {
+        let (stream, _peer) = UnixStream::pair().unwrap();
+        let mut request = Request::new(());
+        let unknown = require_root_or_own_user(&request, "Drain").unwrap_err();
+        assert_eq!(unknown.code(), Code::PermissionDenied);
+        request.extensions_mut().insert(stream.connect_info());
+        require_root_or_own_user(&request, "Drain").unwrap();
     }
 
     #[tokio::test]

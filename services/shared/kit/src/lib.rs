@@ -69,6 +69,7 @@ pub mod telemetry;
 pub mod trace_context;
 mod watchdog;
 
+pub use access::require_root_or_own_user;
 pub use args::DEFAULT_CONFIG;
 pub use blocking_call::{BlockingCall, BlockingCallError};
 pub use channel::{Channel, MAX_MESSAGE_SIZE};

@@ -4,6 +4,7 @@ use polylet_wire::lifecycle::v1 as wire;
 use polylet_wire::lifecycle::v1::lifecycle_service_server::LifecycleService;
 use tonic::{Request, Response, Status};
 
+use crate::access::require_root_or_own_user;
 use crate::ctx::Ctx;
 use crate::descriptor::COMMON_APIS;
 use crate::drain::Drain;
@@ -57,6 +58,7 @@ impl LifecycleService for Lifecycle {
         &self,
         request: Request<wire::DrainRequest>,
     ) -> Result<Response<wire::DrainResponse>, Status> {
+        require_root_or_own_user(&request, "Drain")?;
         let deadline = match request.into_inner().deadline {
             None => DRAIN_TIMEOUT,
             Some(requested) => Duration::try_from(requested)

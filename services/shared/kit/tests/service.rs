@@ -1,10 +1,12 @@
 //! The example service as a real process: exit codes, health, info, drain, inherited sockets.
 
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
+use hyper_util::rt::TokioIo;
 use polylet_kit::profile;
 use polylet_wire::lifecycle::v1::lifecycle_service_client::LifecycleServiceClient;
 use polylet_wire::lifecycle::v1::{
@@ -13,6 +15,9 @@ use polylet_wire::lifecycle::v1::{
 use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_check_response::ServingStatus;
 use tonic_health::pb::health_client::HealthClient;
+
+/// A user that is no service's.
+const OTHER_USER: u32 = 54321;
 
 fn program() -> PathBuf {
     // Cargo builds the examples before the tests of the same package.
@@ -190,6 +195,56 @@ async fn serves_health_and_info_and_drains() {
     };
     let status = health.check(check).await.unwrap().into_inner().status();
     assert_eq!(status, ServingStatus::NotServing);
+    assert_eq!(started.terminate(), Some(0), "{}", dir.log());
+}
+
+/// A connection of another user in the group of root.
+async fn channel_of_another_user(socket: &Path) -> tonic::transport::Channel {
+    let socket = socket.to_owned();
+    let connect = move || {
+        // Of this thread, which ends then.
+        rustix::thread::set_thread_uid(rustix::process::Uid::from_raw(OTHER_USER)).unwrap();
+        std::os::unix::net::UnixStream::connect(socket).unwrap()
+    };
+    let stream = std::thread::spawn(connect).join().unwrap();
+    stream.set_nonblocking(true).unwrap();
+    let stream = tokio::net::UnixStream::from_std(stream).unwrap();
+    let mut stream = Some(TokioIo::new(stream));
+    let closed = || std::io::Error::from(std::io::ErrorKind::NotConnected);
+    let connector = tower::service_fn(move |_: tonic::transport::Uri| {
+        std::future::ready(stream.take().ok_or_else(closed))
+    });
+    let endpoint = tonic::transport::Endpoint::from_static("http://localhost");
+    endpoint.connect_with_connector(connector).await.unwrap()
+}
+
+#[tokio::test]
+async fn another_user_of_the_sockets_group_may_call_but_not_drain() {
+    if !rustix::process::geteuid().is_root() {
+        return;
+    }
+    let dir = TestDir::new();
+    let open = std::fs::Permissions::from_mode(0o755);
+    std::fs::set_permissions(dir.dir.path(), open).unwrap();
+    let log = std::fs::File::create(dir.path("log")).unwrap();
+    let child = dir
+        .command()
+        .stderr(log)
+        .env("POLYLET_SOCKET_GROUP", "0")
+        .spawn();
+    let started = Started {
+        child: child.unwrap(),
+    };
+    dir.wait_serving().await;
+    let channel = channel_of_another_user(&dir.path("run/pleg.sock")).await;
+    let mut lifecycle = LifecycleServiceClient::new(channel);
+    lifecycle.get_info(GetInfoRequest {}).await.unwrap();
+    let denied = lifecycle.drain(DrainRequest::default()).await.unwrap_err();
+    assert_eq!(denied.code(), tonic::Code::PermissionDenied);
+    let user = OTHER_USER.to_string();
+    assert!(denied.message().contains(&user), "{denied:?}");
+    // It has not begun to drain.
+    dir.wait_serving().await;
     assert_eq!(started.terminate(), Some(0), "{}", dir.log());
 }
 

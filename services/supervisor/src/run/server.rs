@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use futures::stream::BoxStream;
 use futures::{Stream, StreamExt};
-use polylet_kit::HealthConditions;
+use polylet_kit::{HealthConditions, require_root_or_own_user};
 use polylet_wire::lifecycle::v1::lifecycle_service_client::LifecycleServiceClient;
 use polylet_wire::lifecycle::v1::{GetInfoRequest, GetInfoResponse, HealthCondition};
 use polylet_wire::supervisor::v1 as wire;
@@ -96,6 +96,7 @@ impl SupervisorService for Server {
         &self,
         request: Request<wire::UpgradeRequest>,
     ) -> Result<Response<Self::UpgradeStream>, Status> {
+        require_root_or_own_user(&request, "Upgrade")?;
         let (programs, options) = upgrade::upgrade_options(request.into_inner())?;
         let steps = self.upgrades.upgrade(programs, options);
         let response = |progress| wire::UpgradeResponse {
@@ -110,6 +111,7 @@ impl SupervisorService for Server {
         &self,
         request: Request<wire::RollbackRequest>,
     ) -> Result<Response<Self::RollbackStream>, Status> {
+        require_root_or_own_user(&request, "Rollback")?;
         let (services, options) = upgrade::rollback_options(request.into_inner())?;
         let steps = self.upgrades.roll_back(services, options);
         let response = |progress| wire::RollbackResponse {
@@ -130,6 +132,7 @@ impl SupervisorService for Server {
         &self,
         request: Request<wire::RecordStartsRequest>,
     ) -> Result<Response<wire::RecordStartsResponse>, Status> {
+        require_root_or_own_user(&request, "RecordStarts")?;
         let request = request.into_inner();
         let starts = upgrade::starts_from_wire(request.starts)?;
         let recorded = self.upgrades.record_starts(request.run, starts).await;
@@ -233,3 +236,7 @@ fn own_status() -> wire::ServiceStatus {
 pub(super) fn service_socket(directory: &Path, service: &str) -> PathBuf {
     directory.join(format!("{service}.sock"))
 }
+
+#[cfg(test)]
+#[path = "server_tests.rs"]
+mod tests;

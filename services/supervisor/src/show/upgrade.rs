@@ -155,7 +155,9 @@ async fn next<T>(steps: &mut Streaming<T>, timeout: Duration) -> Result<Option<T
 fn error(status: &Status) -> ClientError {
     let message = status.message().to_owned();
     match status.code() {
-        Code::FailedPrecondition | Code::InvalidArgument => ClientError::Refused(message),
+        Code::FailedPrecondition | Code::InvalidArgument | Code::PermissionDenied => {
+            ClientError::Refused(message)
+        }
         Code::Aborted => ClientError::NotUpgraded(message),
         Code::Unimplemented => ClientError::NoResponse {
             service: "supervisor",

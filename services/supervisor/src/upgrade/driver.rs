@@ -101,7 +101,6 @@ impl UpgradeDriver {
             tracing::warn!(error, "process of the service is unknown");
         }
         let own_version = self.own_version();
-        let in_step_for = self.in_step_since.map(|since| since.elapsed());
         let observation = SwapObservation {
             active: active.as_deref(),
             process: match &process {
@@ -113,7 +112,7 @@ impl UpgradeDriver {
             refusal: self.own.refusal.as_deref(),
             verdict: &verdict,
             stage_age: self.stage_started.elapsed(),
-            in_step_for: in_step_for.unwrap_or_default(),
+            in_step_for: self.in_step_since.map_or(Duration::ZERO, |at| at.elapsed()),
         };
         Some(if self.is_own() {
             own::next(&self.journal, &observation)
@@ -145,13 +144,13 @@ impl UpgradeDriver {
     async fn carry_out(&mut self, action: SwapAction) -> bool {
         match action {
             SwapAction::Wait => tokio::time::sleep(POLL_INTERVAL).await,
-            SwapAction::Record(stage) => self.enter(stage).await,
-            SwapAction::Drain => self.drain().await,
+            SwapAction::Record(stage) => return self.enter(stage).await,
+            SwapAction::Drain => return self.drain().await,
             SwapAction::Activate => return self.activate().await,
             SwapAction::Restart if self.is_own() => return self.replace_own().await,
             SwapAction::Restart => return self.restart().await,
-            SwapAction::TurnBack(cause) => self.turn_back(cause).await,
-            SwapAction::GiveUp(cause) => self.give_up(cause).await,
+            SwapAction::TurnBack(cause) => return self.turn_back(cause).await,
+            SwapAction::GiveUp(cause) => return self.give_up(cause).await,
             SwapAction::Finish(outcome) => return self.finish(outcome).await,
         }
         true
@@ -162,9 +161,9 @@ impl UpgradeDriver {
             .step(&self.journal.swap.service, step, message);
     }
 
-    /// Records a stage, before its first effect. Where that fails, as on a full disk, the upgrade goes on:
-    /// after a crash it would continue from the stage that is recorded, whose steps may be repeated.
-    async fn enter(&mut self, stage: SwapStage) {
+    /// Records a stage, before its first effect; `false` at the end. Where that fails, as on a full disk, the upgrade
+    /// goes on, after a crash from the recorded stage, unless that would have no end ([`own::on_unrecorded`]).
+    async fn enter(&mut self, stage: SwapStage) -> bool {
         if self.journal.stage == SwapStage::Verify {
             self.end_deadline();
         }
@@ -172,15 +171,18 @@ impl UpgradeDriver {
         self.stage_started = Instant::now();
         self.in_step_since = None;
         self.restarts = None;
-        if let Err(error) = self.log.record(&self.journal).await {
-            tracing::warn!(
-                error = report(&error),
-                "stage of the upgrade is not recorded"
-            );
+        let Err(error) = self.log.record(&self.journal).await else {
+            return true;
+        };
+        let error = report(&error);
+        tracing::warn!(error, "stage of the upgrade is not recorded");
+        match own::on_unrecorded(&self.journal, &error) {
+            Some(outcome) => self.finish(outcome).await,
+            None => true,
         }
     }
 
-    async fn drain(&mut self) {
+    async fn drain(&mut self) -> bool {
         let service = &self.journal.swap.service;
         let unfinished = self.observer.drain(service).await;
         let message = match unfinished.as_slice() {
@@ -188,7 +190,7 @@ impl UpgradeDriver {
             unfinished => format!("unfinished: {}", unfinished.join(", ")),
         };
         self.step(UpgradeStep::Drained, &message);
-        self.enter(SwapStage::Activate).await;
+        self.enter(SwapStage::Activate).await
     }
 
     async fn activate(&mut self) -> bool {
@@ -244,9 +246,9 @@ impl UpgradeDriver {
         match after_restart(&self.journal) {
             SwapAction::Finish(outcome) => self.finish(outcome).await,
             _ => {
-                self.enter(SwapStage::Verify).await;
+                let goes_on = self.enter(SwapStage::Verify).await;
                 self.restarts = restarts;
-                true
+                goes_on
             }
         }
     }
@@ -279,25 +281,27 @@ impl UpgradeDriver {
         let active = self.active_version();
         let stage_age = self.stage_started.elapsed();
         match on_failed_step(&self.journal, active.as_deref(), stage_age, cause) {
-            SwapAction::Finish(outcome) => return self.finish(outcome).await,
+            SwapAction::Finish(outcome) => self.finish(outcome).await,
             SwapAction::TurnBack(cause) => self.turn_back(cause).await,
             SwapAction::GiveUp(cause) => self.give_up(cause).await,
-            _ => tokio::time::sleep(RETRY_DELAY).await,
+            _ => {
+                tokio::time::sleep(RETRY_DELAY).await;
+                true
+            }
         }
-        true
     }
 
-    /// Records that all that is left is to restart the service, which may be drained.
-    async fn give_up(&mut self, cause: String) {
+    /// Records that all that is left is to restart the service, which may be drained; `false` at the end.
+    async fn give_up(&mut self, cause: String) -> bool {
         self.journal.given_up = Some(cause);
-        self.enter(self.journal.stage.clone()).await;
+        self.enter(self.journal.stage.clone()).await
     }
 
-    /// Records that the version before is brought back.
-    async fn turn_back(&mut self, cause: String) {
+    /// Records that the version before is brought back; `false` at the end.
+    async fn turn_back(&mut self, cause: String) -> bool {
         self.step(UpgradeStep::RollingBack, &cause);
         self.journal.back = Some(cause);
-        self.enter(first_stage_back(&self.journal)).await;
+        self.enter(first_stage_back(&self.journal)).await
     }
 
     /// Records the end of the swap and begins the next one; `false` if there is none.

@@ -3,16 +3,22 @@ use std::path::Path;
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
 use super::*;
+use crate::backend::own::OwnRequest;
 use crate::backend::{ChildRequest, ServiceState};
 use crate::core::unit_state::UnitPhase;
 use crate::core::upgrade::next::tests::journal_of;
 use crate::upgrade::log::UpgradeHistory;
 
-/// A driver in a directory in which version 1 of a service is active, and the requests to its service manager.
+/// A driver in a directory in which version 1 of a service is active, and the requests to its service manager and
+/// to its own process.
 fn driver(
     directory: &Path,
     journal: UpgradeJournal,
-) -> (UpgradeDriver, UnboundedReceiver<ChildRequest>) {
+) -> (
+    UpgradeDriver,
+    UnboundedReceiver<ChildRequest>,
+    UnboundedReceiver<OwnRequest>,
+) {
     let store = ProgramStore::new(directory.to_owned());
     let program = directory.join("program");
     std::fs::write(&program, "").unwrap();
@@ -21,12 +27,13 @@ fn driver(
     store.activate(service, "1").unwrap();
     let (sender, requests) = unbounded_channel();
     let backend = Backend::Child(sender);
-    let own = OwnHandle::new(false, None, unbounded_channel().0);
+    let (sender, own_requests) = unbounded_channel();
+    let own = OwnHandle::new(false, None, sender);
     let observer = UpgradeObserver::new(backend.clone(), own.clone(), directory);
     let log = UpgradeLog::open(directory).unwrap();
     let progress = ProgressSender::log_only();
     let driver = UpgradeDriver::new(backend, own, store, observer, log, progress, journal);
-    (driver, requests)
+    (driver, requests, own_requests)
 }
 
 /// Answers requests with a process that is replaced on request. Returns the journals on disk at these moments.
@@ -85,7 +92,7 @@ async fn a_drained_service_is_restarted_when_no_version_can_be_activated() {
         if back.is_some() {
             "0".clone_into(&mut journal.swap.from);
         }
-        let (driver, requests) = driver(dir.path(), journal);
+        let (driver, requests, _) = driver(dir.path(), journal);
         let log = driver.log.clone();
         let ((), journals) = tokio::join!(driver.run(), answer(dir.path(), requests));
         let [journal] = journals.as_slice() else {
@@ -105,4 +112,29 @@ async fn a_drained_service_is_restarted_when_no_version_can_be_activated() {
         };
         assert!(cause.contains(end), "{cause}");
     }
+}
+
+#[tokio::test]
+async fn the_supervisor_is_not_replaced_without_a_record() {
+    let dir = tempfile::tempdir().unwrap();
+    let journal = journal_of("supervisor", SwapStage::Drain);
+    let (driver, _requests, mut own_requests) = driver(dir.path(), journal);
+    let log = driver.log.clone();
+    // Nothing can replace a directory by a file.
+    std::fs::create_dir(dir.path().join("upgrades.json")).unwrap();
+    let requested = async {
+        let mut requested = 0;
+        while own_requests.recv().await.is_some() {
+            requested += 1;
+        }
+        requested
+    };
+    let ((), requested) = tokio::join!(driver.run(), requested);
+    assert_eq!(requested, 0);
+    let UpgradeHistory { current, records } = log.history();
+    assert!(current.is_none());
+    let UpgradeOutcome::RolledBack { cause } = &records[0].outcome else {
+        panic!("{records:?}");
+    };
+    assert!(cause.contains("could not be recorded"), "{cause}");
 }

@@ -76,6 +76,7 @@ async fn services_are_units_of_systemd() {
     .await;
     step("sockets", sockets::open_for_declared_callers(&node)).await;
     step("peers", sockets::peers_are_checked_by_the_service(&node)).await;
+    step("control", sockets::no_caller_controls_a_process(&node)).await;
     step("groups", sockets::services_have_no_other_groups(&node)).await;
     let callers = Callers::start(&node).await;
     load::churn_during(&node, run_rounds(&node, &callers)).await;

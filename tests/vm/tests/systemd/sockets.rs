@@ -2,13 +2,18 @@ use std::collections::BTreeMap;
 
 use polylet_packaging::accounts::group;
 use polylet_packaging::facts::{self, Account};
-use polylet_packaging::{DESCRIPTORS, callers};
+use polylet_packaging::{DESCRIPTORS, SUPERVISOR, callers};
 use polylet_vm::agent::ConnectOutcome;
+use serde::de::DeserializeOwned;
 
 use crate::node::SystemdNode;
 
 /// A user of the system that is no service's.
 const STRANGER: &str = "nobody";
+
+/// Codes of gRPC.
+const OK: i32 = 0;
+const PERMISSION_DENIED: i32 = 7;
 
 /// For each user and each socket: a connection is served if and only if the service is declared to call,
 /// or is its own. Services that run as root may call all.
@@ -61,6 +66,38 @@ pub(crate) async fn peers_are_checked_by_the_service(node: &SystemdNode) {
     assert_eq!(outcomes[&path], ConnectOutcome::Closed);
 }
 
+/// A service of another user that may send its spans to the supervisor, and call others, can neither have a program
+/// executed nor keep a service from working.
+pub(crate) async fn no_caller_controls_a_process(node: &SystemdNode) {
+    let user = group("node-api");
+    let service = "/polylet.supervisor.v1.SupervisorService/";
+    let changes = ["Upgrade", "Rollback", "RecordStarts"].map(|name| format!("{service}{name}"));
+    let mut wrong = Vec::new();
+    for (method, code) in call(node, &user, "supervisor", &changes).await {
+        if code != PERMISSION_DENIED {
+            wrong.push(format!("{method}: {code}"));
+        }
+    }
+    let export = ["/opentelemetry.proto.collector.trace.v1.TraceService/Export".to_owned()];
+    let exported = call(node, &user, "supervisor", &export).await;
+    assert_eq!(exported[&export[0]], OK, "{user} may send spans");
+
+    let lifecycle = "/polylet.lifecycle.v1.LifecycleService/";
+    let (info, drain) = (format!("{lifecycle}GetInfo"), format!("{lifecycle}Drain"));
+    let called = DESCRIPTORS.iter().map(|one| one.service);
+    for service in called.filter(|service| callers(service).contains(&"node-api")) {
+        if service == SUPERVISOR {
+            continue;
+        }
+        let methods = [info.clone(), drain.clone()];
+        let codes = call(node, &user, service, &methods).await;
+        if (codes[&info], codes[&drain]) != (OK, PERMISSION_DENIED) {
+            wrong.push(format!("{service}: {codes:?}"));
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
 /// The groups of each running service are those of its user and of its unit, so that what holds for the user
 /// holds for it.
 pub(crate) async fn services_have_no_other_groups(node: &SystemdNode) {
@@ -101,9 +138,28 @@ fn socket(service: &str) -> String {
 /// Connections to all sockets as a user.
 async fn connect(node: &SystemdNode, user: &str) -> BTreeMap<String, ConnectOutcome> {
     let sockets: Vec<String> = names().into_iter().map(socket).collect();
+    run_agent(node, user, &format!("connect {}", sockets.join(" "))).await
+}
+
+/// The status codes of empty calls to a service as a user, by method.
+async fn call(
+    node: &SystemdNode,
+    user: &str,
+    service: &str,
+    methods: &[String],
+) -> BTreeMap<String, i32> {
+    let arguments = format!("call {} {}", socket(service), methods.join(" "));
+    run_agent(node, user, &arguments).await
+}
+
+/// What a command of the agent prints as a user.
+async fn run_agent<T: DeserializeOwned>(
+    node: &SystemdNode,
+    user: &str,
+    arguments: &str,
+) -> BTreeMap<String, T> {
     let script = format!(
-        "setpriv --reuid={user} --regid=$(id -g {user}) --init-groups /programs/polylet-vm-agent connect {}",
-        sockets.join(" ")
+        "setpriv --reuid={user} --regid=$(id -g {user}) --init-groups /programs/polylet-vm-agent {arguments}"
     );
     let printed = node.sh(&script).await;
     match serde_json::from_str(&printed) {

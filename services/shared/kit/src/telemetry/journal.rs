@@ -9,8 +9,11 @@ use std::io;
 use std::os::unix::net::UnixDatagram;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
+use rustix::io::Errno;
+use rustix::net::SendFlags;
 use tracing::field::{Field, Visit};
 use tracing::{Event, Level, Span, Subscriber};
 use tracing_subscriber::layer::{Context, Layer};
@@ -20,6 +23,9 @@ use super::line::Fields;
 const SOCKET: &str = "/run/systemd/journal/socket";
 /// How long a line may wait for the journal before it is dropped.
 const SEND_TIMEOUT: Duration = Duration::from_millis(200);
+/// How long no further line waits after one that waited in vain. The event loop of a service waits with its
+/// lines: a journal that is stopped may cost it one wait in this time, and not one per line.
+const NO_WAIT: Duration = Duration::from_secs(10);
 /// The longest value, in bytes. All fields together then fit into one datagram.
 const MAX_VALUE: usize = 8 << 10;
 /// The most fields of an event.
@@ -30,6 +36,7 @@ pub(super) struct JournalLayer {
     socket: UnixDatagram,
     identifier: String,
     dropped: AtomicU64,
+    wait: Mutex<WaitState>,
 }
 
 impl JournalLayer {
@@ -52,6 +59,7 @@ impl JournalLayer {
             socket,
             identifier: format!("polylet-{service}"),
             dropped: AtomicU64::new(0),
+            wait: Mutex::default(),
         })
     }
 
@@ -73,10 +81,42 @@ impl JournalLayer {
             message.put("POLYLET_DROPPED", &dropped.to_string());
         }
         event.record(&mut message);
-        match self.socket.send(&message.bytes) {
+        match self.send_datagram(&message.bytes) {
             Ok(_) => self.dropped.fetch_sub(dropped, Ordering::Relaxed),
             Err(_) => self.dropped.fetch_add(1, Ordering::Relaxed),
         };
+    }
+
+    fn send_datagram(&self, bytes: &[u8]) -> rustix::io::Result<usize> {
+        let wait = || self.wait.lock().unwrap_or_else(PoisonError::into_inner);
+        let may_wait = wait().may_wait(Instant::now());
+        let flags = match may_wait {
+            true => SendFlags::NOSIGNAL,
+            false => SendFlags::NOSIGNAL | SendFlags::DONTWAIT,
+        };
+        let sent = rustix::net::send(&self.socket, bytes, flags);
+        if may_wait && sent == Err(Errno::AGAIN) {
+            wait().timed_out(Instant::now());
+        }
+        sent
+    }
+}
+
+/// Whether a line may wait for the journal.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+struct WaitState {
+    /// None waits before that.
+    not_before: Option<Instant>,
+}
+
+impl WaitState {
+    fn may_wait(self, now: Instant) -> bool {
+        self.not_before.is_none_or(|moment| now >= moment)
+    }
+
+    /// A line has waited in vain.
+    fn timed_out(&mut self, now: Instant) {
+        self.not_before = now.checked_add(NO_WAIT);
     }
 }
 
@@ -202,14 +242,60 @@ mod tests {
     }
 
     #[test]
-    fn a_journal_that_does_not_read_costs_lines_and_no_more() {
+    fn a_journal_that_is_gone_costs_lines_and_no_more() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("journal");
         let journal = UnixDatagram::bind(&path).unwrap();
         let layer = JournalLayer::connect(&path, "pleg").unwrap();
-        layer.socket.set_nonblocking(true).unwrap();
         drop(journal);
         let registry = tracing_subscriber::registry();
         tracing::subscriber::with_default(registry.with(layer), || tracing::info!("lost"));
+    }
+
+    #[test]
+    fn a_journal_that_does_not_read_is_waited_for_once() {
+        const LINES: u64 = 50;
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("journal");
+        let _journal = UnixDatagram::bind(&path).unwrap();
+        let layer = JournalLayer::connect(&path, "pleg").unwrap();
+        while rustix::net::send(&layer.socket, b"x", SendFlags::DONTWAIT).is_ok() {}
+        let layer = std::sync::Arc::new(layer);
+        let registry = tracing_subscriber::registry().with(SharedLayer(layer.clone()));
+        tracing::subscriber::with_default(registry, || {
+            tracing::info!("first");
+            let waited = *layer.wait.lock().unwrap();
+            assert!(waited.not_before.is_some());
+            for _ in 1..LINES {
+                tracing::info!("further");
+            }
+            // A second wait would have moved it.
+            assert_eq!(*layer.wait.lock().unwrap(), waited);
+        });
+        assert_eq!(layer.dropped.load(Ordering::Relaxed), LINES);
+    }
+
+    /// A layer that the test can look into.
+    struct SharedLayer(std::sync::Arc<JournalLayer>);
+
+    impl<S: Subscriber> Layer<S> for SharedLayer {
+        fn on_event(&self, event: &Event<'_>, _: Context<'_, S>) {
+            self.0.send(event);
+        }
+    }
+
+    #[test]
+    fn lines_wait_again_after_a_while() {
+        let now = Instant::now();
+        let mut state = WaitState::default();
+        assert!(state.may_wait(now));
+        state.timed_out(now);
+        for (after, expected) in [
+            (Duration::ZERO, false),
+            (NO_WAIT - Duration::from_millis(1), false),
+            (NO_WAIT, true),
+        ] {
+            assert_eq!(state.may_wait(now + after), expected, "{after:?}");
+        }
     }
 }

@@ -6,12 +6,13 @@
 use super::in_step::StepVerdict;
 use super::journal::{SwapStage, UpgradeJournal, UpgradeOutcome};
 use super::next::{STABLE_FOR, SwapAction, SwapObservation, finish, on_failure, on_verdict};
+use crate::core::order::SUPERVISOR;
 
 /// Decides the next step.
 pub fn next(journal: &UpgradeJournal, seen: &SwapObservation<'_>) -> SwapAction {
     let runs_target = seen.own_version == Some(journal.target());
     match &journal.stage {
-        // It has been replaced, and that could not be recorded; or it was never left.
+        // It was never left, or was started without a record, as by earlier builds.
         SwapStage::Drain if runs_target => SwapAction::Record(SwapStage::Verify),
         SwapStage::Drain => SwapAction::Record(SwapStage::Restart {
             process: seen.process.id().map(str::to_owned),
@@ -62,6 +63,24 @@ pub fn on_refusal(journal: &UpgradeJournal, cause: String) -> SwapAction {
         // Nothing has changed.
         None => SwapAction::Finish(UpgradeOutcome::RolledBack { cause }),
         Some(_) => on_failure(journal, cause),
+    }
+}
+
+/// The end of the swap if its present stage could not be recorded; `None`: it goes on, and is continued after a
+/// crash from the stage that is recorded.
+///
+/// The new program is not started without a record of [`SwapStage::Restart`]: if it ended or refused, the one
+/// before would find the stage before that, and start it again, without end. Other services do not choose their
+/// program.
+pub fn on_unrecorded(journal: &UpgradeJournal, cause: &str) -> Option<UpgradeOutcome> {
+    match (&journal.stage, &journal.back) {
+        // Nothing has changed.
+        (SwapStage::Restart { .. }, None) if journal.swap.service == SUPERVISOR => {
+            Some(UpgradeOutcome::RolledBack {
+                cause: format!("the replacement of the supervisor could not be recorded: {cause}"),
+            })
+        }
+        _ => None,
     }
 }
 

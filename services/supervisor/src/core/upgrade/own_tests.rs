@@ -165,7 +165,18 @@ enum Behaviour {
     Fails,
     /// It ends as soon as it is started.
     Ends,
+    /// It returns to the program before.
+    Refuses,
 }
+
+const BEHAVIOURS: [Behaviour; 4] = [
+    Behaviour::Works,
+    Behaviour::Fails,
+    Behaviour::Ends,
+    Behaviour::Refuses,
+];
+/// More than the operations of any upgrade with its way back.
+const MAX_OPERATIONS: u32 = 100;
 
 /// The supervisor of a node. A service manager starts what the link names when it has ended.
 #[derive(Debug, Clone)]
@@ -174,26 +185,76 @@ struct World {
     /// The version that runs, and the number of its image.
     running: (&'static str, u32),
     behaviour: Behaviour,
+    /// Why version 2 has returned to the program that runs.
+    refusal: Option<&'static str>,
     journal: Option<UpgradeJournal>,
+    /// What another program finds.
+    recorded: Option<UpgradeJournal>,
+    /// How many more records succeed: the disk is full then.
+    records: u32,
     outcome: Option<UpgradeOutcome>,
     operations: u32,
+    all_operations: u32,
 }
 
 impl World {
-    fn start(behaviour: Behaviour) -> World {
+    /// `records` stages can be recorded after the first.
+    fn start(behaviour: Behaviour, records: u32) -> World {
+        let begun = Some(journal(SwapStage::Drain, None));
         World {
             link: "1",
             running: ("1", 1),
             behaviour,
-            journal: Some(journal(SwapStage::Drain, None)),
+            refusal: None,
+            journal: begun.clone(),
+            recorded: begun,
+            records,
             outcome: None,
             operations: 0,
+            all_operations: 0,
         }
     }
 
     fn crash(&mut self) {
-        self.running = (self.link, self.running.1 + 1);
+        self.run_program(self.link);
         self.operations = 0;
+    }
+
+    /// Another program begins with what is recorded.
+    fn run_program(&mut self, version: &'static str) {
+        self.running = (version, self.running.1 + 1);
+        self.refusal = None;
+        self.journal.clone_from(&self.recorded);
+    }
+
+    /// Whether the journal could be recorded.
+    fn record(&mut self) -> bool {
+        let has_room = self.records > 0;
+        if has_room {
+            self.records -= 1;
+            self.recorded.clone_from(&self.journal);
+        }
+        has_room
+    }
+
+    fn finish(&mut self, outcome: UpgradeOutcome) {
+        self.outcome = Some(outcome);
+        self.journal = None;
+        self.record();
+    }
+
+    /// The process is replaced. It may be so once more.
+    fn restart(&mut self, version: &'static str) {
+        let before = self.running.0;
+        self.run_program(version);
+        match self.behaviour {
+            Behaviour::Ends if version == "2" => self.crash(),
+            Behaviour::Refuses if version == "2" => {
+                self.run_program(before);
+                self.refusal = Some("refused");
+            }
+            _ => {}
+        }
     }
 
     /// Runs until the end, or until the supervisor is killed before its operation of that number.
@@ -206,13 +267,20 @@ impl World {
             };
             let seen = SwapObservation {
                 verdict: &verdict,
+                refusal: self.refusal,
                 ..seen(self.link, Some(self.running.0), &image)
             };
             let action = next(&journal, &seen);
+            self.all_operations += 1;
+            assert!(
+                self.all_operations < MAX_OPERATIONS,
+                "without end: {self:?}"
+            );
             self.operations += 1;
             if self.operations == crash_before {
                 return self.crash();
             }
+            let target = if journal.target() == "2" { "2" } else { "1" };
             match action {
                 SwapAction::Record(stage) => journal.stage = stage,
                 SwapAction::TurnBack(cause) => {
@@ -220,23 +288,22 @@ impl World {
                     journal.stage = first_stage_back(&journal);
                 }
                 SwapAction::Activate => {
-                    self.link = if journal.target() == "2" { "2" } else { "1" };
+                    self.link = target;
+                    continue;
                 }
                 SwapAction::Restart => {
-                    let version = if journal.target() == "2" { "2" } else { "1" };
-                    self.running = (version, self.running.1 + 1);
-                    if version == "2" && self.behaviour == Behaviour::Ends {
-                        self.crash();
-                    }
+                    self.restart(target);
+                    continue;
                 }
-                SwapAction::Finish(outcome) => {
-                    self.outcome = Some(outcome);
-                    self.journal = None;
-                    return;
-                }
+                SwapAction::Finish(outcome) => return self.finish(outcome),
                 other => panic!("{other:?} of {journal:?}"),
             }
-            self.journal = Some(journal);
+            self.journal = Some(journal.clone());
+            if !self.record()
+                && let Some(outcome) = on_unrecorded(&journal, "no space left")
+            {
+                return self.finish(outcome);
+            }
         }
     }
 
@@ -260,8 +327,8 @@ impl World {
 
 #[test]
 fn after_a_crash_before_any_operation_the_link_names_what_runs() {
-    for behaviour in [Behaviour::Works, Behaviour::Fails, Behaviour::Ends] {
-        let mut undisturbed = World::start(behaviour);
+    for behaviour in BEHAVIOURS {
+        let mut undisturbed = World::start(behaviour, u32::MAX);
         undisturbed.run(0);
         undisturbed.assert_end("without a crash");
         let works = behaviour == Behaviour::Works;
@@ -269,12 +336,49 @@ fn after_a_crash_before_any_operation_the_link_names_what_runs() {
         // The count begins anew with a crash.
         for first in 1..=12 {
             for second in 0..=12 {
-                let mut world = World::start(behaviour);
+                let mut world = World::start(behaviour, u32::MAX);
                 world.run(first);
                 world.run(second);
                 world.run(0);
                 world.assert_end(&format!("crashes at {first}, {second}"));
             }
         }
+    }
+}
+
+#[test]
+fn an_upgrade_ends_when_the_disk_is_full() {
+    for behaviour in BEHAVIOURS {
+        for records in 0..=8 {
+            for crash in 0..=12 {
+                let mut world = World::start(behaviour, records);
+                world.run(crash);
+                world.run(0);
+                world.assert_end(&format!("{records} records, crash at {crash}"));
+            }
+        }
+    }
+    // The other program is not started.
+    let mut world = World::start(Behaviour::Works, 0);
+    world.run(0);
+    assert_eq!(world.running, ("1", 1));
+}
+
+#[test]
+fn only_the_way_forth_needs_its_record() {
+    use SwapStage::{Activate, Drain, Verify};
+    let cause = "the replacement of the supervisor could not be recorded: x".to_owned();
+    let ended = Some(UpgradeOutcome::RolledBack { cause });
+    for (service, stage, back, expected) in [
+        ("supervisor", restart(), None, ended),
+        ("supervisor", restart(), Some("y"), None),
+        ("supervisor", Drain, None, None),
+        ("supervisor", Verify, None, None),
+        ("supervisor", Activate, None, None),
+        ("pleg", restart(), None, None),
+    ] {
+        let mut journal = journal_of(service, stage);
+        journal.back = back.map(str::to_owned);
+        assert_eq!(on_unrecorded(&journal, "x"), expected, "{journal:?}");
     }
 }

@@ -1,5 +1,5 @@
 //! The agent in a virtual machine of the tests: runs commands that arrive on a serial port, inspects
-//! the services' state files, observes pods and connects to sockets.
+//! the services' state files, observes pods, connects to sockets and calls methods.
 
 use std::fs::File;
 use std::io;
@@ -10,6 +10,8 @@ use std::time::Duration;
 
 use polylet_vm::agent::{AgentMessage, GuestCommand, PORT, decode, read_some, send};
 
+/// Calls of methods.
+mod call;
 /// Connections to sockets.
 mod connect;
 /// Execution of one command.
@@ -27,9 +29,11 @@ fn main() -> ExitCode {
         ["inspect", directories @ ..] => inspect::print(directories),
         ["observe"] => observe::print(),
         ["connect", sockets @ ..] => connect::print(sockets),
+        ["call", socket, methods @ ..] => call::print(socket, methods),
         _ => {
             eprintln!(
-                "usage: polylet-vm-agent serve | inspect DIRECTORY... | observe | connect SOCKET..."
+                "usage: polylet-vm-agent serve | inspect DIRECTORY... | observe | connect SOCKET... | \
+                 call SOCKET METHOD..."
             );
             return ExitCode::from(2);
         }
