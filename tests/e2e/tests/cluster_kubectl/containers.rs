@@ -181,9 +181,33 @@ async fn debug(session: &mut Session<'_>) {
     session.wait_pod("web", "to be debugged", has_ended).await;
     session.run(&["logs", "web", "-c", "look"]).await;
     session.run(&["get", "pod", "web"]).await;
+    session.describe_pod("web").await;
+    // Privileged, in a pod without other privileged containers.
+    let mounts = "mount -t tmpfs none /proc && echo may mount";
     session
-        .run_in(LineOrder::AnyEvents, &["describe", "pod", "web"])
+        .run(&[
+            "debug",
+            "web",
+            "-c",
+            "admin",
+            image,
+            "--profile=sysadmin",
+            "--",
+            "sh",
+            "-c",
+            mounts,
+        ])
         .await;
+    let admin_has_ended = |pod: &Value| {
+        let statuses = pod["status"]["ephemeralContainerStatuses"].as_array();
+        let mut admin = statuses.into_iter().flatten();
+        let admin = admin.find(|status| status["name"] == "admin");
+        admin.is_some_and(|status| status["state"]["terminated"].is_object())
+    };
+    session
+        .wait_pod("web", "to be administered", admin_has_ended)
+        .await;
+    session.run(&["logs", "web", "-c", "admin"]).await;
     session
         .run(&[
             "debug",

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::manifests::pod;
-use crate::session::{LineOrder, Session};
+use crate::session::Session;
 
 /// The reason that the first container waits for.
 fn waiting(reason: &'static str) -> impl Fn(&Value) -> bool {
@@ -94,7 +94,5 @@ pub(crate) async fn looping(session: &mut Session<'_>) {
 }
 
 async fn described(session: &mut Session<'_>, name: &str) {
-    session
-        .run_in(LineOrder::AnyEvents, &["describe", "pod", name])
-        .await;
+    session.describe_pod(name).await;
 }

@@ -54,6 +54,10 @@ pub(crate) fn all() -> Vec<ExpectedLine> {
         ),
         ("logs *--previous*: attempt", "as above"),
         (
+            "get pods -w * -l name=web: MODIFIED web * Init:0/1 0",
+            "the init container may have ended before the status says that it runs",
+        ),
+        (
             "get pods -w * -l name=web: MODIFIED web * PodInitializing 0",
             "the containers may run before the status says that the last init container has ended",
         ),

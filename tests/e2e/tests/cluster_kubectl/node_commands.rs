@@ -29,9 +29,7 @@ pub(crate) async fn run(session: &mut Session<'_>) {
     }
     let status = ["rollout", "status", "daemonset/each", "--timeout=60s"];
     session.run_in(LineOrder::LastOnly, &status).await;
-    session
-        .run_in(LineOrder::AnyEvents, &["describe", "pod", "fixed-NODE"])
-        .await;
+    session.describe_pod("fixed-NODE").await;
     session
         .run_in(LineOrder::AnyEvents, &["describe", "node", "NODE"])
         .await;

@@ -39,9 +39,7 @@ pub(crate) async fn run(session: &mut Session<'_>) {
     ] {
         session.run(words).await;
     }
-    session
-        .run_in(LineOrder::AnyEvents, &["describe", "pod", "web"])
-        .await;
+    session.describe_pod("web").await;
     let events = ["events", "--for", "pod/web"];
     session.run_in(LineOrder::Any, &events).await;
     changed(session).await;
@@ -123,9 +121,7 @@ pub(crate) async fn delete(session: &mut Session<'_>) {
     session
         .wait_list(killing, "to exist", |count| count > 0)
         .await;
-    session
-        .run_in(LineOrder::AnyEvents, &["describe", "pod", "deaf"])
-        .await;
+    session.describe_pod("deaf").await;
     for name in ["deaf", "web"] {
         session
             .run(&["delete", "pod", name, "--force", "--grace-period=0"])

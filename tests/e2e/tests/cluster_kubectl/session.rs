@@ -29,6 +29,24 @@ pub(crate) enum LineOrder {
     LastOnly,
 }
 
+/// The names of a pod's containers that run or have ended.
+fn started_containers(pod: &Value) -> Vec<String> {
+    let lists = [
+        "containerStatuses",
+        "initContainerStatuses",
+        "ephemeralContainerStatuses",
+    ];
+    let all = lists
+        .iter()
+        .filter_map(|list| pod["status"][list].as_array());
+    let started = all.flatten().filter(|status| {
+        let state = &status["state"];
+        state["running"].is_object() || state["terminated"].is_object()
+    });
+    let names = started.filter_map(|status| status["name"].as_str());
+    names.map(str::to_owned).collect()
+}
+
 /// A session with one node.
 pub(crate) struct Session<'a> {
     pub(crate) cluster: &'a Cluster,
@@ -107,6 +125,34 @@ impl<'a> Session<'a> {
         if let Err(error) = waited {
             eprintln!("{}: {}", self.node, polylet_harness::error::report(&error));
         }
+    }
+
+    /// `kubectl describe pod`, once there is an event of each container that has started: events follow the
+    /// status.
+    pub(crate) async fn describe_pod(&mut self, name: &str) {
+        let object = name.replace("NODE", self.node);
+        let pod = ok(self.cluster.client().get(&self.pod_path(&object)).await).unwrap_or_default();
+        let started = started_containers(&pod);
+        let events = self.path(&format!(
+            "events?fieldSelector=involvedObject.name={object},reason=Started"
+        ));
+        let are_there = |list: &Value| {
+            let events = list["items"].as_array();
+            let fields = events.into_iter().flatten();
+            let fields = fields.filter_map(|event| event["involvedObject"]["fieldPath"].as_str());
+            let fields: Vec<&str> = fields.collect();
+            let of = |name: &String| {
+                let suffix = format!("{{{name}}}");
+                fields.iter().any(|field| field.ends_with(&suffix))
+            };
+            started.iter().all(of)
+        };
+        let what = "to have the events of all containers";
+        if let Err(error) = self.cluster.wait(&events, what, are_there).await {
+            eprintln!("{}: {}", self.node, polylet_harness::error::report(&error));
+        }
+        self.run_in(LineOrder::AnyEvents, &["describe", "pod", name])
+            .await;
     }
 
     /// Runs a command and records its output; returns the standard output as it is.
