@@ -110,6 +110,15 @@ fn stored(directory: &TempDir) -> Vec<String> {
     records.sockets.into_keys().collect()
 }
 
+/// A process and a plugin that has registered two devices with it.
+async fn registered(directory: &TempDir) -> (TestPlugin, Process) {
+    let plugin = TestPlugin::start(&socket(directory), TWO);
+    let process = Process::start(directory);
+    process.register(A).await;
+    process.wait_counts(A, (2, 2)).await;
+    (plugin, process)
+}
+
 fn run_test(test: impl Future<Output = ()>) {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -124,10 +133,7 @@ fn run_test(test: impl Future<Output = ()>) {
 fn a_plugin_that_has_stopped_is_forgotten() {
     run_test(async {
         let directory = tempfile::tempdir().unwrap();
-        let plugin = TestPlugin::start(&socket(&directory), TWO);
-        let process = Process::start(&directory);
-        process.register(A).await;
-        process.wait_counts(A, (2, 2)).await;
+        let (plugin, process) = registered(&directory).await;
         assert_eq!(stored(&directory), [A]);
         plugin.list(DeviceList::Ended);
         process.wait_counts(A, (2, 0)).await;
@@ -146,10 +152,7 @@ fn a_plugin_that_has_stopped_is_forgotten() {
 fn a_socket_is_that_of_the_resource_that_registered_last() {
     run_test(async {
         let directory = tempfile::tempdir().unwrap();
-        let _plugin = TestPlugin::start(&socket(&directory), TWO);
-        let process = Process::start(&directory);
-        process.register(A).await;
-        process.wait_counts(A, (2, 2)).await;
+        let (_plugin, process) = registered(&directory).await;
         process.stop().await;
         // The plugin is configured anew while no process sees it.
         let process = Process::start(&directory);
@@ -165,10 +168,7 @@ fn a_socket_is_that_of_the_resource_that_registered_last() {
 fn a_plugin_that_hangs_over_a_restart_is_called_again() {
     run_test(async {
         let directory = tempfile::tempdir().unwrap();
-        let plugin = TestPlugin::start(&socket(&directory), TWO);
-        let process = Process::start(&directory);
-        process.register(A).await;
-        process.wait_counts(A, (2, 2)).await;
+        let (plugin, process) = registered(&directory).await;
         process.stop().await;
         plugin.hang_once();
         let delay = Duration::from_millis(100);
@@ -188,10 +188,7 @@ fn a_plugin_that_hangs_over_a_restart_is_called_again() {
 fn a_plugin_without_a_socket_is_not_called_again() {
     run_test(async {
         let directory = tempfile::tempdir().unwrap();
-        let _plugin = TestPlugin::start(&socket(&directory), TWO);
-        let process = Process::start(&directory);
-        process.register(A).await;
-        process.wait_counts(A, (2, 2)).await;
+        let (_plugin, process) = registered(&directory).await;
         process.stop().await;
         std::fs::remove_file(socket(&directory)).unwrap();
         let process = Process::start(&directory);

@@ -104,8 +104,8 @@ fn reports_after_a_start_or_a_change_are_spread_and_regular_ones_are_not() {
     }
 }
 
-#[test]
-fn node_that_lost_pleg_is_not_ready_after_the_timeout_without_another_change() {
+/// A healthy node that was registered at 0.
+fn registered() -> NodeTracker {
     let interval = ReportInterval {
         batch: SignedDuration::from_secs(10),
         report: SignedDuration::from_secs(300),
@@ -116,6 +116,12 @@ fn node_that_lost_pleg_is_not_ready_after_the_timeout_without_another_change() {
         panic!("not registered");
     };
     tracker.on_registered(object, true, false, 0.5, at(0));
+    tracker
+}
+
+#[test]
+fn node_that_lost_pleg_is_not_ready_after_the_timeout_without_another_change() {
+    let mut tracker = registered();
     tracker.facts.pleg_stale_since = Some(at(10) + SignedDuration::from_millis(500));
     let mut wait = |now| match tracker.next_step(now) {
         NodeStep::Wait(until) => until,
@@ -134,16 +140,7 @@ fn node_that_lost_pleg_is_not_ready_after_the_timeout_without_another_change() {
 
 #[test]
 fn message_of_an_outage_is_written_at_the_update_frequency_and_its_end_at_once() {
-    let interval = ReportInterval {
-        batch: SignedDuration::from_secs(10),
-        report: SignedDuration::from_secs(300),
-    };
-    let mut tracker = NodeTracker::new(settings(), Registration::default(), interval, at(0));
-    tracker.facts = healthy();
-    let NodeStep::Register(object) = tracker.next_step(at(0)) else {
-        panic!("not registered");
-    };
-    tracker.on_registered(object, true, false, 0.5, at(0));
+    let mut tracker = registered();
     tracker.facts.pleg_stale_since = Some(at(0) + SignedDuration::from_millis(500));
     // The next step, and whether the status was written. The watch reports what was written.
     let step = |tracker: &mut NodeTracker, now| match tracker.next_step(now) {
