@@ -19,6 +19,8 @@ const LISTED: &str = "listed-plugins.json";
 pub(crate) struct PluginFiles {
     sockets: RetriedFile<BTreeMap<String, PathBuf>>,
     listed: RetriedFile<BTreeSet<String>>,
+    /// The records at the last call.
+    known: PluginRecords,
 }
 
 impl PluginFiles {
@@ -42,17 +44,18 @@ impl PluginFiles {
         let files = PluginFiles {
             sockets: RetriedFile::new(sockets),
             listed: RetriedFile::new(listed),
+            known: records.clone(),
         };
         Ok((files, records))
     }
 
     /// Stores the records if they have changed since the last call, or could not be stored then. Blocks.
-    pub(crate) fn save_changed(
-        &mut self,
-        changed: bool,
-        records: &PluginRecords,
-    ) -> Result<(), StateFileError> {
+    pub(crate) fn save_changed(&mut self, records: &PluginRecords) -> Result<(), StateFileError> {
+        let known = std::mem::replace(&mut self.known, records.clone());
+        let changed = known.sockets != records.sockets;
         let sockets = self.sockets.save_changed(changed, &records.sockets);
+        // Also beside a new socket: without the file it would count as one of an older build.
+        let changed = known != *records;
         let listed = self.listed.save_changed(changed, &records.listed);
         sockets.and(listed)
     }
@@ -87,7 +90,7 @@ mod tests {
         let directory = directory.path();
         let (mut files, mut records) = PluginFiles::restore(directory).unwrap();
         records.on_connected(DEVICE, Path::new("a.sock"));
-        files.save_changed(true, &records).unwrap();
+        files.save_changed(&records).unwrap();
         assert_eq!(
             restore(directory).unwrap(),
             records,
@@ -95,7 +98,7 @@ mod tests {
         );
         records.on_listed(DEVICE);
         records.on_disconnected(DEVICE, Path::new("a.sock"));
-        files.save_changed(true, &records).unwrap();
+        files.save_changed(&records).unwrap();
         assert_eq!(restore(directory).unwrap(), records, "it has stopped");
         std::fs::write(directory.join(LISTED), r#"{"version":2,"data":[]}"#).unwrap();
         assert!(restore(directory).is_err());

@@ -155,8 +155,8 @@ impl EventLoop {
                 let state = &mut self.state;
                 if state.inventory.expire(Timestamp::now()) {
                     let is_registered = |resource: &str| state.inventory.is_registered(resource);
-                    let changed = state.records.retain_listed(is_registered);
-                    self.save_records(changed);
+                    state.records.retain_listed(is_registered);
+                    self.save_records();
                     self.devices_changed();
                 }
             }
@@ -300,8 +300,8 @@ impl EventLoop {
                 let count = devices.len();
                 tracing::info!(resource, devices = count, "device plugin lists its devices");
                 self.state.inventory.list(resource, devices);
-                let changed = self.state.records.on_listed(resource);
-                self.save_records(changed);
+                self.state.records.on_listed(resource);
+                self.save_records();
                 self.state.unsettled.remove(resource);
                 self.devices_changed();
             }
@@ -344,8 +344,8 @@ impl EventLoop {
             return;
         }
         let ended = state.end_overtaken(resource, &pending.socket, Timestamp::now());
-        let changed = state.records.on_connected(resource, &pending.socket);
-        self.save_records(changed);
+        state.records.on_connected(resource, &pending.socket);
+        self.save_records();
         if ended {
             self.devices_changed();
         }
@@ -379,14 +379,14 @@ impl EventLoop {
 
     /// Has the next process not connect to a plugin that has ended its connection.
     fn forget_socket(&mut self, resource: &str, socket: &Path) {
-        let changed = self.state.records.on_disconnected(resource, socket);
-        self.save_records(changed);
+        self.state.records.on_disconnected(resource, socket);
+        self.save_records();
     }
 
     /// Stores what the next process has to know of plugins.
-    fn save_records(&mut self, changed: bool) {
+    fn save_records(&mut self) {
         let records = &self.state.records;
-        if let Err(error) = self.plugin_files.save_changed(changed, records) {
+        if let Err(error) = self.plugin_files.save_changed(records) {
             tracing::warn!(
                 error = report(&error),
                 "failed to store the sockets of device plugins"

@@ -20,31 +20,25 @@ impl PluginRecords {
     }
 
     /// A plugin has registered and answered at this socket. Its calls name no resource, so a socket is
-    /// that of one: what another resource had there is over. Returns whether anything has changed.
-    pub fn on_connected(&mut self, resource: &str, socket: &Path) -> bool {
-        let before = self.sockets.len();
-        let is_other = |name: &str, known: &Path| name != resource && known == socket;
-        self.sockets.retain(|name, known| !is_other(name, known));
-        let overtaken = self.sockets.len() < before;
-        let former = self.sockets.insert(resource.to_owned(), socket.to_owned());
-        overtaken || former.as_deref() != Some(socket)
+    /// that of one: what another resource had there is over.
+    pub fn on_connected(&mut self, resource: &str, socket: &Path) {
+        self.sockets.retain(|_, known| known != socket);
+        self.sockets.insert(resource.to_owned(), socket.to_owned());
     }
 
-    /// A plugin has listed its devices. Returns whether anything has changed.
-    pub fn on_listed(&mut self, resource: &str) -> bool {
-        self.listed.insert(resource.to_owned())
+    /// A plugin has listed its devices.
+    pub fn on_listed(&mut self, resource: &str) {
+        self.listed.insert(resource.to_owned());
     }
 
-    /// The connection to a plugin at this socket is over. Returns whether anything has changed.
-    pub fn on_disconnected(&mut self, resource: &str, socket: &Path) -> bool {
-        let known = self.sockets.get(resource);
-        known.is_some_and(|known| known == socket) && self.sockets.remove(resource).is_some()
+    /// The connection to a plugin at this socket is over.
+    pub fn on_disconnected(&mut self, resource: &str, socket: &Path) {
+        let is_over = |name: &str, known: &Path| name == resource && known == socket;
+        self.sockets.retain(|name, known| !is_over(name, known));
     }
 
-    /// Forgets the lists of resources that have expired. Returns whether anything has changed.
-    pub fn retain_listed(&mut self, is_registered: impl Fn(&str) -> bool) -> bool {
-        let before = self.listed.len();
+    /// Forgets the lists of resources that have expired.
+    pub fn retain_listed(&mut self, is_registered: impl Fn(&str) -> bool) {
         self.listed.retain(|resource| is_registered(resource));
-        self.listed.len() < before
     }
 }
