@@ -355,4 +355,49 @@ impl PodCache {
             self.pods.remove(uid);
         }
     }
+
+    /// Inspects changes: those that the status does not show yet and no event has described.
+    pub(super) fn start_change_inspection(
+        &mut self,
+        uid: &PodUid,
+        mut pending: PendingInspect,
+        now: Timestamp,
+    ) {
+        let Some(entry) = self.pods.get_mut(uid) else {
+            return;
+        };
+        let status = entry.status.as_ref();
+        pending.changes.retain_unseen(status);
+        if pending.changes.is_empty() {
+            self.set_cause(uid, &pending.tokens, now);
+            self.respond(uid, pending.tokens, Ok(()));
+            self.rearm(uid);
+            self.forget_if_unknown(uid);
+            return;
+        }
+        let changes = pending.changes.into_inspection(&pending.pod, status);
+        self.sequence += 1;
+        let is_known = changes.requested.is_empty();
+        let inspection = Inspection {
+            sequence: self.sequence,
+            began: now,
+            statuses_at: now,
+            requested: Some(changes.requested),
+            tokens: pending.tokens,
+        };
+        if is_known {
+            self.apply(uid, inspection, changes.inspected, now);
+            self.rearm(uid);
+            self.forget_if_unknown(uid);
+            return;
+        }
+        entry.in_flight = Some(inspection);
+        self.in_flight += 1;
+        self.delayed.cancel(uid);
+        self.actions.push(Action::Inspect {
+            uid: uid.clone(),
+            listed: Some(changes.inspected.listed),
+            cached: changes.cached,
+        });
+    }
 }
